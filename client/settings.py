@@ -103,8 +103,26 @@ def _may_be_host(host: str) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings whose values have to be of the kind that their names end with."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith("_id"):
+                _check_text(field.name, value)
+            if field.name.endswith(("_ms", "_bytes", "_count")):
+                least = 0 if field.name in MAY_BE_ZERO else 1
+                if value is None and field.name in MAY_BE_NONE:
+                    continue
+                if not isinstance(value, int) or value < least:
+                    raise ValueError(f"{field.name}={value!r} is not a whole number >= {least}")
+                _check_fits(field.name, value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(Settings):
     """What every client has.  Times in milliseconds, sizes in bytes."""
 
     bootstrap: tuple[Address, ...]
@@ -121,22 +139,12 @@ class ClientSettings:
     reconnect_backoff_max_ms: int = 2_000
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name.endswith("_id"):
-                _check_text(field.name, getattr(self, field.name))
-            if field.name == "security" and not isinstance(self.security, Security | None):
-                raise TypeError(
-                    f"security is a {type(self.security).__name__}, not a Security; Kafka's names"
-                    " go through Security.from_properties"
-                )
-            if field.name.endswith(("_ms", "_bytes", "_count")):
-                value = getattr(self, field.name)
-                least = 0 if field.name in MAY_BE_ZERO else 1
-                if value is None and field.name in MAY_BE_NONE:
-                    continue
-                if not isinstance(value, int) or value < least:
-                    raise ValueError(f"{field.name}={value!r} is not a whole number >= {least}")
-                _check_fits(field.name, value)
+        Settings.__post_init__(self)
+        if not isinstance(self.security, Security | None):
+            raise TypeError(
+                f"security is a {type(self.security).__name__}, not a Security; Kafka's names"
+                " go through Security.from_properties"
+            )
 
 
 def _check_text(name: str, value: object) -> None:
@@ -168,7 +176,7 @@ ON_WIRE = {
     "transaction_timeout_ms",
 }
 ON_WIRE_MAX = (1 << 31) - 1
-MAY_BE_NONE = {"accept_timeout_ms", "max_hold_ms"}
+MAY_BE_NONE = {"accept_timeout_ms", "max_hold_ms", "max_poll_interval_ms"}
 MAY_BE_ZERO = {
     "acknowledge_interval_ms",
     "fetch_wait_ms",
@@ -180,7 +188,7 @@ MAY_BE_ZERO = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
+class ProducerSettings(Settings):
     """What a producer has besides.
 
     acks: who must have the record before it counts as delivered.  `"all"` and 1 both mean the
@@ -202,7 +210,7 @@ class ProducerSettings:
     transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)  # type: ignore[arg-type]  # same rule, other fields
+        Settings.__post_init__(self)
         if self.in_flight_count > 5:
             raise ValueError(
                 f"in_flight_count={self.in_flight_count}: brokers recognise a repeated batch"
@@ -225,7 +233,7 @@ class ProducerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
+class ConsumerSettings(Settings):
     """What a consumer has besides.
 
     prefetch_bytes: how much may be held that the caller has not taken yet, all partitions together.
@@ -245,7 +253,7 @@ class ConsumerSettings:
     fetch_wait_ms: int = 500
 
     def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)  # type: ignore[arg-type]  # same rule, other fields
+        Settings.__post_init__(self)
         if self.isolation not in ("read_committed", "read_uncommitted"):
             raise ValueError(
                 f"isolation={self.isolation!r} is not 'read_committed' or 'read_uncommitted'"
@@ -259,7 +267,7 @@ class ConsumerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class GroupSettings(Settings):
     """What a consumer in a group has besides.
 
     session_timeout_ms: who is not heard of for so long is dead to the group.
@@ -281,18 +289,10 @@ class GroupSettings:
     commit_interval_ms: int = 5_000
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "instance_id":
-                _check_text(field.name, value)
-            is_time = field.name.endswith("_ms") and value is not None
-            if is_time and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{field.name}={value!r} is not a whole number >= 1")
-            if is_time:
-                _check_fits(field.name, value)
         if not isinstance(self.group_id, str) or not self.group_id:
             raise ValueError(f"group={self.group_id!r} is not the name of a group")
         _check_text("group", self.group_id)
+        Settings.__post_init__(self)
         unknown = [name for name in self.assignors if name not in ASSIGNOR_NAMES]
         if isinstance(self.assignors, str) or unknown or not self.assignors:
             raise ValueError(f"assignors={self.assignors!r} are not of {ASSIGNOR_NAMES}")

@@ -8,13 +8,13 @@ from segbroker.protocol.limits import FRAME_SIZE_MAX
 
 from .other_names import check_names
 from .security import Security
-from .settings import MIB, ClientSettings, OnGap, parse_bootstrap
+from .settings import MIB, ClientSettings, OnGap, Settings, parse_bootstrap
 
 Acquire = Literal["batches", "records"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareSettings:
+class ShareSettings(Settings):
     """What a consumer in a share group has besides.
 
     explicit: nothing is accepted by going past it: the caller says so of every record.
@@ -41,7 +41,7 @@ class ShareSettings:
     held_count: int = 10_000
 
     def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)  # type: ignore[arg-type]  # same rule, other fields
+        Settings.__post_init__(self)
         if not self.group_id:
             raise ValueError(f"group={self.group_id!r} is not the name of a group")
         if self.acquire not in ("batches", "records"):

@@ -184,6 +184,13 @@ def test_what_no_fetch_can_say_is_no_setting(option: str, value: int) -> None:
         Consumer("h", **options)
 
 
+@pytest.mark.parametrize("option", ["session_timeout_ms", "commit_interval_ms"])
+def test_a_member_has_a_time_for_everything_but_between_its_polls(option: str) -> None:
+    nothing: Any = {option: None}
+    with pytest.raises(ValueError, match=f"{option}=None is not a whole number >= 1"):
+        Consumer("h", group="g", **nothing)
+
+
 def test_a_request_that_cannot_be_written_fails_alone_and_its_client_goes_on(
     daemon: Daemon, topic: str
 ) -> None:
