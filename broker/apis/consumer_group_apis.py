@@ -45,7 +45,7 @@ from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
 from ..groups.member_epochs import JOIN, LEAVE_FOR_A_WHILE
 from ..groups.member_sizes import consumer_size, names_size
-from ..groups.server_assignors import Partition
+from ..groups.server_assignors import ASSIGNORS, Partition
 from ..groups.share_group import ShareMember
 from ..groups.viewers import sight_of, viewer_of
 from ..loop.loop_clock import monotonic_ms
@@ -189,7 +189,8 @@ def _is_blank(text: str | None) -> bool:
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Raise Refused for a request that contradicts itself, in Kafka's words."""
+    """Raise Refused for a request that contradicts itself, or wants what there is not, in Kafka's
+    words."""
     epoch = request.member_epoch
     subscribes = request.subscribed_topic_names is not None or (
         request.subscribed_topic_regex is not None
@@ -218,6 +219,12 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
         problem = excess(request.subscribed_topic_names)
     if problem is not None:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
+    if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(ASSIGNORS)}.",
+        )
 
 
 def _group(core: Core, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:

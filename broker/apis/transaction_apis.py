@@ -173,8 +173,10 @@ async def txn_offset_commit(
             rows = without_growth(core, request.group_id, looked, rows)
         return rows
 
-    staged = ErrorCode.INVALID_REQUEST  # before whatever is done with all of them in one go
-    if rows_count <= transactions.PARTITIONS_MAX:
+    staged = ErrorCode.INVALID_GROUP_ID
+    if rows_count > transactions.PARTITIONS_MAX:
+        staged = ErrorCode.INVALID_REQUEST  # before whatever is done with all of them in one go
+    elif request.group_id:
         staged = await core.transactions.stage(
             request.transactional_id,
             request.producer_id,
@@ -199,8 +201,6 @@ async def txn_offset_commit(
 def _check_member(core: Core, call: Call[TxnOffsetCommitRequest]) -> tuple[ErrorCode, Late | None]:
     """Whoever says which member it is has to be that; whoever does not is taken at its word."""
     request = call.request
-    if not request.group_id:
-        return ErrorCode.INVALID_GROUP_ID, None
     if not core.groups.share_groups.gives_way(request.group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND, None
     if not request.member_id and request.generation_id < 0 and request.group_instance_id is None:

@@ -26,7 +26,7 @@ the classic protocol, one is made at once.
 | 110 FENCED_MEMBER_EPOCH | is at another epoch: it joins again |
 | 82 FENCED_INSTANCE_ID, 111 UNRELEASED_INSTANCE_ID | its instance is another member's |
 | 81 GROUP_MAX_SIZE_REACHED | one too many |
-| 128 INVALID_REGULAR_EXPRESSION, 112 UNSUPPORTED_ASSIGNOR | asks for what there is not |
+| 128 INVALID_REGULAR_EXPRESSION | asks for what is none |
 | 113 STALE_MEMBER_EPOCH | fetches offsets at another epoch: after a heartbeat again |
 | | commits at another epoch, and did not read that partition from then until now |
 | 22 ILLEGAL_GENERATION | the same, of a classic member: it joins again |
@@ -56,8 +56,7 @@ from .consumer_target import Target, Topic
 from .group_news import News, Tell, Who, untold
 from .group_rounds import State
 from .member_epochs import JOIN, LEAVE, LEAVE_FOR_A_WHILE
-from .server_assignors import ASSIGNORS, Partition, TopicId
-from .topic_regex import TopicRegex
+from .server_assignors import Partition, TopicId
 
 LARGE_MIN: Final = 1_000_000
 """Members, times members and partitions together: what it costs that all of them join."""
@@ -187,7 +186,7 @@ class ConsumerGroup:
         """
         if beat.epoch in (LEAVE, LEAVE_FOR_A_WHILE):
             return self._leave(now_ms, beat)
-        regex = self._regex_asked(beat)
+        regex = self.target.compiled(beat.regex) if beat.regex else None
         known, epoch = self.members.get(beat.member_id), self.epoch
         is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
@@ -245,16 +244,6 @@ class ConsumerGroup:
         if member.reconciled is Reconciled.REVOKING and member.revoking_ends_ms is None:
             member.revoking_ends_ms = now_ms + member.rebalance_timeout_ms
             self.due_at(member.revoking_ends_ms)
-
-    def _regex_asked(self, beat: Beat) -> TopicRegex | None:
-        """The expression of a beat.  Raises Refused for what there is not."""
-        if beat.assignor is not None and beat.assignor not in ASSIGNORS:
-            offered = ", ".join(ASSIGNORS)
-            raise Refused(
-                ErrorCode.UNSUPPORTED_ASSIGNOR,
-                f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {offered}.",
-            )
-        return self.target.compiled(beat.regex) if beat.regex else None
 
     def known(self, beat: Beat) -> ConsumerMember | None:
         """Who says it, as far as known: a static one that is back has another id."""

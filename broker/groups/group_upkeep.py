@@ -119,9 +119,10 @@ class GroupUpkeep(GroupOffsets):
         """What its members are or were, "consumer" for the most part; empty where nobody ever was
         in it: somebody has committed for it."""
         group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup) or self._consumers.number(group_id):
+        is_written = group is None  # else it may have been of another kind, when that was written
+        if isinstance(group, ConsumerGroup) or (is_written and self._consumers.number(group_id)):
             return PROTOCOL_TYPE
-        if isinstance(group, StreamsGroup) or (group is None and self._streams.number(group_id)):
+        if isinstance(group, StreamsGroup) or (is_written and self._streams.number(group_id)):
             return STREAMS
         now = "" if group is None else group.protocol_type
         return now or self._kept.protocol_type(group_id)

@@ -171,7 +171,8 @@ class _Loads:
 
 
 def _move_some(has: dict[str, list[Partition]], loads: _Loads) -> bool:
-    """Move partitions from those who have many; False when nothing is left to move."""
+    """Move partitions from those who have many, what they were given last first; False when nothing
+    is left to move."""
     moved = False
     fewest, is_recent = 0, False  # a look at all of them: only when something was moved since
     for member_id in sorted(has, key=lambda member: -len(has[member])):
@@ -179,7 +180,7 @@ def _move_some(has: dict[str, list[Partition]], loads: _Loads) -> bool:
         count, kept = len(mine), []
         if not is_recent:
             fewest, is_recent = min(map(len, has.values())), True
-        for partition in mine:
+        for partition in reversed(mine):
             if count >= fewest + 2:
                 least = loads.least(partition[0])
                 if len(has[least]) + 1 < count:
@@ -190,7 +191,7 @@ def _move_some(has: dict[str, list[Partition]], loads: _Loads) -> bool:
                     fewest, is_recent = min(map(len, has.values())), True
             kept.append(partition)
         if len(kept) < len(mine):
-            has[member_id] = kept
+            has[member_id] = kept[::-1]
             loads.lowered(member_id)  # once: of its own topics it takes none while it gives
             moved = True
     return moved

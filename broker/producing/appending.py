@@ -2,11 +2,11 @@
 
 | the batch, or its request                        | answer                            |
 |--------------------------------------------------|-----------------------------------|
-| acks is none of 0, 1, -1                         | 21 INVALID_REQUIRED_ACKS          |
 | Produce 0 to 2: message sets                     | 43 UNSUPPORTED_FOR_MESSAGE_FORMAT |
 | no such partition                                | 3 UNKNOWN_TOPIC_OR_PARTITION      |
 | it exists but could not be opened                | 56 KAFKA_STORAGE_ERROR, and why   |
 | it was made since it was looked for              | 6 NOT_LEADER_OR_FOLLOWER          |
+| acks is none of 0, 1, -1                         | 21 INVALID_REQUIRED_ACKS          |
 | the disk is too far behind (ingest.py)           | 19 NOT_ENOUGH_REPLICAS            |
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |
@@ -104,8 +104,6 @@ def partition_to_append(
     Raises:
         Refused: nowhere, or not now.
     """
-    if acks not in _ACKS:
-        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
     if api_version < _RECORD_BATCHES_SINCE:
         raise Refused(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -114,6 +112,8 @@ def partition_to_append(
     partition = core.topics.served_partition(name, index)
     if partition is None:
         raise Refused(*core.topics.why_unopened(name, index))
+    if acks not in _ACKS:
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
     ingest = core.ingest
     if ingest.throttle_time_ms:
         raise Refused(

@@ -213,24 +213,22 @@ class Coordinator:
         """Keep offsets that stand when the transaction commits.
 
         accepted: those that the group takes of the sender; asked when its turn has come, as the
-            group may have gone on without it while it waited.
+            group may have gone on without it while it waited, and only of who may stage any.
         """
         entry = self.table.entries.get(transactional_id)
         if entry is None:
-            return _unknown(transactional_id) if accepted() else ErrorCode.NONE
+            return _unknown(transactional_id)
         async with entry.lock:
-            code = await self._abort_torn(entry)
-            if not (rows := accepted()) or code:
+            if code := await self._abort_torn(entry):
                 return code
+            now_ms = self._now_ms()
+            verdict = transactions.takes_offsets(
+                entry.known, producer_id, epoch, group, now_ms, implicit=implicit
+            )
+            if verdict.changed is None or not (rows := accepted()):
+                return verdict.code
             verdict = transactions.stage(
-                entry.known,
-                producer_id,
-                epoch,
-                group,
-                rows,
-                self._now_ms(),
-                self._manager.last_seq,
-                implicit=implicit,
+                verdict.changed, group, rows, now_ms, self._manager.last_seq
             )
             with self.table.staging(group, {(row.topic, row.partition) for row in rows}):
                 code = (await self._apply(entry, verdict)).code

@@ -192,20 +192,17 @@ def add(
     )
 
 
-def stage(
+def takes_offsets(
     known: Transaction | None,
     producer_id: int,
     epoch: int,
     group: str,
-    rows: Iterable[CommitRow],
     now_ms: int,
-    after_seq: int,
     *,
     implicit: bool,
 ) -> Verdict:
-    """TxnOffsetCommit: offsets that stand when the transaction commits.
+    """TxnOffsetCommit: whether offsets of this group may be staged; `changed`: in what.
 
-    after_seq: the last control event in front of this (committed.py).
     implicit: the group takes part by this (version 5), it need not have been added.
     """
     verdict = add(known, producer_id, epoch, {}, group, now_ms) if implicit else Verdict()
@@ -217,6 +214,16 @@ def stage(
         return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS)
     if taking_part.state is not State.ONGOING or group not in taking_part.offsets:
         return Verdict(ErrorCode.INVALID_TXN_STATE)
+    return Verdict(changed=taking_part)
+
+
+def stage(
+    taking_part: Transaction, group: str, rows: Iterable[CommitRow], now_ms: int, after_seq: int
+) -> Verdict:
+    """Offsets that stand when this transaction, which takes them, commits.
+
+    after_seq: the last control event in front of this (committed.py).
+    """
     staged = {(row[0], row[2]): row for row in taking_part.offsets[group]}
     staged.update({(row.topic, row.partition): (*row.pack(), after_seq) for row in rows})
     if len(staged) > PARTITIONS_MAX:

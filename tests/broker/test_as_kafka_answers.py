@@ -168,6 +168,20 @@ async def test_a_group_is_of_no_kind_until_somebody_was_in_it_and_of_that_kind_f
         assert {name: await kinds(s, name) for name in wanted} == wanted
 
 
+async def test_a_group_of_consumers_to_be_joined_as_a_classic_one_is_of_no_kind_until_it_is() -> (
+    None
+):
+    async with stage(ApiKey.JOIN_GROUP) as s:
+        topic = await s.topic()
+        await beat(s.client, joining_848(group_id="s", subscribed_topic_names=[topic]))
+        await beat(s.client, joining_848(group_id="s", member_epoch=-1))
+        answer = await s.ask("", ApiKey.JOIN_GROUP, **joining(s))
+        assert answer.error_code == MEMBER_ID_REQUIRED
+        assert await kinds(s, "s") == ("", "")
+        await s.ask("again", ApiKey.JOIN_GROUP, **joining(s, member_id=answer.member_id))
+        assert await kinds(s, "s") == ("consumer", "consumer")
+
+
 async def test_offsets_of_who_subscribes_to_nobody_knows_what_are_not_deleted() -> None:
     async with stage(ApiKey.OFFSET_DELETE) as s:
         topic = await s.topic()

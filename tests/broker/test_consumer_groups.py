@@ -182,6 +182,16 @@ async def test_what_contradicts_itself_is_refused_with_a_sentence(
         assert reply.error_message
 
 
+async def test_an_assignor_that_there_is_not_is_the_first_thing_that_is_wrong() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for epoch in (0, 5, -1):
+            reply = await beat(client, joining(member_epoch=epoch, server_assignor="sticky"))
+            assert reply.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+            # The Java client hands this to whoever wrote the name; tests of Kafka look for it.
+            words = "ServerAssignor sticky is not supported. Supported assignors: "
+            assert (reply.error_message or "").startswith(words)
+
+
 async def test_a_group_without_a_name_is_refused_in_kafkas_words() -> None:
     async with serving() as broker, connect(broker.address) as client:
         reply = await beat(client, joining(group_id=""))

@@ -58,6 +58,14 @@ def test_different_subscriptions_are_as_even_as_they_allow() -> None:
     }
 
 
+def test_who_is_given_more_and_less_again_keeps_what_it_had_all_the_time() -> None:
+    two = uniform(of(x={A}, y={A}), {A: 2, B: 2}, {})
+    other = uniform(of(x={A}, y={B}), {A: 2, B: 2}, two)
+    assert other["x"] == (two["x"][0], two["y"][0]), "x may still wait until y has let go of it"
+    three = uniform(of(x={A}, y={B}, z={A}), {A: 2, B: 2}, other)
+    assert (three["x"], three["z"]) == (two["x"], two["y"])
+
+
 def test_who_gives_many_partitions_has_its_topics_looked_at_once() -> None:
     looks = 0
 

@@ -76,6 +76,8 @@ async def test_acks_of_2_is_refused() -> None:
         row = await client.produce("t", b"v", acks=2)
         assert row.error_code == ErrorCode.INVALID_REQUIRED_ACKS
         assert (await client.fetch("t", 0)).high_watermark == 0
+        row = await client.produce("nowhere", b"v", acks=2)
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_replies_come_in_the_order_of_the_requests() -> None:

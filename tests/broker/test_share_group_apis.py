@@ -28,17 +28,12 @@ from segbroker.protocol.messages_share_groups import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from segbroker.protocol.messages_transactions import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.share_groups import STATES, ShareRow, states_fields
 
 from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect
+from ..support.wire_transactions import Tx
 from .conftest import serving
 from .test_broker_settings import GROUP, alter_all
 from .test_consumer_groups import beat as consumer_beat
@@ -332,18 +327,9 @@ async def test_a_transaction_commits_nothing_for_a_share_group() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         await beat(client, sharing())
-        row = TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=3, committed_metadata=None
-        )
-        request = TxnOffsetCommitRequest(
-            transactional_id="x",
-            group_id="g",
-            producer_id=1,
-            producer_epoch=0,
-            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[row])],
-        )
-        reply = await client.ask(request, TxnOffsetCommitResponse, 3)
-        assert reply.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        tx = Tx(client, "x")
+        assert await tx.init() == 0
+        assert await tx.stage("g", "t", 3) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def test_a_group_with_members_or_offsets_is_no_share_group() -> None:

@@ -145,15 +145,17 @@ async def test_offsets_stand_with_the_commit_and_are_unstable_before(version: in
         assert await stands(client, "g", "t", stable=True) == (0, 6)
 
 
+@pytest.mark.parametrize("member", [("", -1), ("nobody", 3)])
 @pytest.mark.parametrize(
     ("version", "code"),
     [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
 )
 async def test_offsets_of_a_group_that_takes_no_part_cost_the_transaction_not_the_producer(
-    version: int, code: int
+    version: int, code: int, member: tuple[str, int]
 ) -> None:
     """Clients take INVALID_TXN_STATE for the end of the producer; from 4 on they know a code for
-    the end of the transaction alone."""
+    the end of the transaction alone.  Who says to be a member is asked whether it is one when it
+    takes part."""
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         tx = Tx(client, "tx")
@@ -161,6 +163,8 @@ async def test_offsets_of_a_group_that_takes_no_part_cost_the_transaction_not_th
         request = TxnOffsetCommitRequest(
             transactional_id="tx",
             group_id="unadded",
+            member_id=member[0],
+            generation_id=member[1],
             producer_id=tx.producer_id,
             producer_epoch=tx.epoch,
             topics=[

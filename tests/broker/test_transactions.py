@@ -69,7 +69,22 @@ def add(row: Transaction | None, *, epoch: int = EPOCH) -> Verdict:
 
 
 def stage(row: Transaction | None, group: str, *, implicit: bool, epoch: int = EPOCH) -> Verdict:
-    return transactions.stage(row, ID, epoch, group, [ROW], NOW, 0, implicit=implicit)
+    return staged(row, (ID, epoch), group, [ROW], implicit=implicit)
+
+
+def staged(
+    row: Transaction | None,
+    key: tuple[int, int],
+    group: str,
+    rows: list[CommitRow],
+    *,
+    implicit: bool,
+) -> Verdict:
+    """What becomes of a TxnOffsetCommit; key: producer id and epoch."""
+    verdict = transactions.takes_offsets(row, *key, group, NOW, implicit=implicit)
+    if verdict.changed is None:
+        return verdict
+    return transactions.stage(verdict.changed, group, rows, NOW, 0)
 
 
 def init(row: Transaction | None, producer_id: int = -1, epoch: int = -1) -> Verdict:
@@ -372,7 +387,7 @@ def test_the_partitions_of_a_transaction_are_bounded() -> None:
     verdict = transactions.add(row, ID, EPOCH, {"out": many}, None, NOW)
     assert verdict == Verdict(ErrorCode.INVALID_REQUEST)
     rows = [ROW._replace(partition=n) for n in many]
-    verdict = transactions.stage(row, ID, EPOCH, "group", rows, NOW, 0, implicit=True)
+    verdict = staged(row, (ID, EPOCH), "group", rows, implicit=True)
     assert verdict == Verdict(ErrorCode.INVALID_REQUEST)
 
 
@@ -414,9 +429,7 @@ def test_whatever_is_asked_epochs_never_go_back_and_events_say_the_same(asked: l
             case "add":
                 verdict = transactions.add(row, producer_id, epoch, {"out": [0]}, None, NOW)
             case "stage":
-                verdict = transactions.stage(
-                    row, producer_id, epoch, "group", [ROW], NOW, 0, implicit=True
-                )
+                verdict = staged(row, (producer_id, epoch), "group", [ROW], implicit=True)
             case "late":
                 verdict = transactions.end(
                     row, producer_id, epoch - 1, spare, NOW, commit=True, next_epoch=True

@@ -69,11 +69,21 @@ IN_STORIES: Final = (
         theirs=47,
         ours=21,
     ),
-    Accepted(
-        ApiKey.CREATE_TOPICS,
-        r"topics\.configs\.value",
-        "a setting is told as it is in force (decision 0231), not as it was written",
-        label=LABEL,
+    *(
+        Accepted(
+            ApiKey.CREATE_TOPICS,
+            r"topics\.configs\.value",
+            "a setting is told as it is in force (decision 0231), not as it was written",
+            label=LABEL,
+            theirs=written,
+            ours=in_force,
+        )
+        for written, in_force in (
+            ("TRUE", "true"),
+            (" false ", "false"),
+            ("1", "1.0"),
+            ("delete,delete", "delete"),
+        )
     ),
     Accepted(
         ApiKey.END_TXN,
@@ -135,26 +145,12 @@ IN_STORIES: Final = (
         for theirs in (22, 69)
     ),
     Accepted(
-        ApiKey.TXN_OFFSET_COMMIT,
-        r"topics\.partitions\.error_code",
-        "of a wrong producer and a wrong member: either may be said",
-        label=LABEL,
-        theirs=49,
-    ),
-    Accepted(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         "error_code",
         "Kafka's own code fails; a group that cannot turn stays what it is",
         label=LABEL,
         theirs=-1,
         ours=69,
-    ),
-    Accepted(
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        "error_code",
-        "of a member that there is not, or in another epoch, and an assignor: either may be said",
-        label=LABEL,
-        theirs=112,
     ),
     *(
         Accepted(

@@ -37,7 +37,7 @@ class Move:
     """A kind of step.
 
     Attributes:
-        theme: which stories make it: "transactions", "groups", "topics" or "cluster".
+        theme: which stories make it: "transactions", "groups", "shares", "topics" or "cluster".
         weight: how often, beside the others of its theme.
         draw: draws what the step says.
         play: plays that on a scene.

@@ -53,7 +53,7 @@ async def fetch(
 def _draw_list(random: Random) -> dict[str, Any]:
     return place(random) | {
         "version": version(random, ApiKey.LIST_OFFSETS, 1),
-        "time": random.choice((-1, -1, -2, -2, -3, 0, 1, 5)),
+        "time": random.choice((-1, -1, -2, -2, -3, -3, -4, -5, -6, -7, 0, 1, 5)),
         "committed": random.random() < 0.5,
     }
 
@@ -62,7 +62,11 @@ def _draw_list(random: Random) -> dict[str, Any]:
 async def list_offsets(
     scene: Scene, topic: int, partition: int, version: int, time: int, committed: bool
 ) -> None:
-    """Where it begins and ends, and what was when: times from 0 on count from the beginning."""
+    """Where it begins and ends, and what was when: times from 0 on count from the beginning.
+
+    Those below 0 are special: its end, its beginning, its greatest time, and from -4 on where what
+    is kept elsewhere begins and ends.
+    """
     if (topic, partition) in scene.uneven:
         return
     when = time if time < 0 else scene.begun_ms + time
@@ -96,4 +100,33 @@ async def delete_records(
         version,
         timeout_ms=10_000,
         topics=[{"name": scene.topic(topic), "partitions": [row]}],
+    )
+
+
+def _draw_epoch(random: Random) -> dict[str, Any]:
+    return place(random) | {
+        "version": version(random, ApiKey.OFFSET_FOR_LEADER_EPOCH),
+        "off": random.choice((0, 0, 1, 4)),
+        "current_off": mostly(random, None, 0, 1, unusual=0.4),
+    }
+
+
+@move("transactions", 1, _draw_epoch)
+async def epoch_end(
+    scene: Scene, topic: int, partition: int, version: int, off: int, current_off: int | None
+) -> None:
+    """Where an epoch of its leader ends: the present one, or one that is still to come."""
+    if (topic, partition) in scene.uneven:
+        return
+    epoch = scene.leader_epoch(topic)
+    row = {
+        "partition": partition,
+        "leader_epoch": epoch + off,
+        "current_leader_epoch": -1 if current_off is None else epoch + current_off,
+    }
+    await scene.ask(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        version,
+        replica_id=-1,
+        topics=[{"topic": scene.topic(topic), "partitions": [row]}],
     )

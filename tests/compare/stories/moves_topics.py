@@ -223,3 +223,28 @@ async def metadata(scene: Scene, version: int) -> None:
     """Which topics there are, of this story."""
     names = [{"name": scene.topic(number)} for number in range(TOPICS)]
     await scene.ask(ApiKey.METADATA, version, topics=names, allow_auto_topic_creation=False)
+
+
+def _draw_pages(random: Random) -> dict[str, Any]:
+    return {
+        "topics": random.choice(([0, 1, 2, 3], [1, 0], [2], [3, 3])),
+        "most": mostly(random, 2000, 1, 2, 3, 0, -1, unusual=0.6),
+        "begin": mostly(random, None, *((n, at) for n in (0, 1, 3) for at in (0, 1, 5, -1))),
+    }
+
+
+@move("topics", 2, _draw_pages)
+async def describe_partitions(
+    scene: Scene, topics: list[int], most: int, begin: tuple[int, int] | None
+) -> None:
+    """Topics in pages of partitions: the first page, or the one behind a cursor."""
+    cursor = None
+    if begin is not None:
+        cursor = {"topic_name": scene.topic(begin[0]), "partition_index": begin[1]}
+    await scene.ask(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        topics=[{"name": scene.topic(number)} for number in topics],
+        response_partition_limit=most,
+        cursor=cursor,
+    )

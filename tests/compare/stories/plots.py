@@ -11,10 +11,12 @@ from . import (  # noqa: F401 - for the moves that they add
     moves_consumers,
     moves_groups,
     moves_reading,
+    moves_settings,
+    moves_shares,
     moves_topics,
     moves_transactions,
 )
-from .moves import MOVES, Step, Story, step
+from .moves import MOVES, Step, Story, mostly, step
 from .scene import GROUPS, PARTITIONS, TOPICS
 
 PLOT_SHARE: Final = 0.3
@@ -77,9 +79,44 @@ def newer_members(random: Random) -> Iterator[Step]:
             yield step(random, "heartbeat", who=who, **usual)
 
 
+def a_share(random: Random) -> Iterator[Step]:
+    """Records of a share group: acquired by one or two members, mostly done, acquired again."""
+    here = random.choice((["s0"], ["s0", "s1"], ["s2"]))
+    group = GROUPS - 1 if here == ["s2"] else GROUPS
+    at = {"topic": random.randrange(2), "partition": random.randrange(PARTITIONS)}
+    reset = {"setting": "share.auto.offset.reset", "value": "earliest", "operation": 0}
+    if random.random() < 0.7:
+        yield step(random, "set_for_group", group=group, only_validate=False, **reset)
+    for who in here:
+        yield step(random, "share_heartbeat", who=who, epoch="own", topics=[0, 1])
+    yield step(random, "share_fetch", who=here[0], session="own", most=500, **at)
+    for _ in range(2):
+        yield right(random, "produce", who=None, version=11, **at)
+        for who in here:
+            yield step(random, "share_fetch", who=who, session="own", **at)
+            if random.random() < 0.7:
+                yield step(random, "share_done", who=who, session="own", which="all", **at)
+    yield step(random, "share_offsets", group=group, topics=None)
+
+
+def an_emptied_partition(random: Random) -> Iterator[Step]:
+    """Records are written and deleted; what is left is read and committed."""
+    at = {"topic": random.randrange(2), "partition": random.randrange(PARTITIONS)}
+    for _ in range(random.randint(1, 3)):
+        yield right(random, "produce", who=mostly(random, None, 3, unusual=0.4), **at)
+    yield step(random, "delete_records", **at)
+    yield step(random, "fetch", **at, offset=random.randrange(6))
+    for time in random.sample((-1, -2, -3, -4, -5, 0, 2), 3):
+        yield step(random, "list_offsets", **at, time=time)
+    yield step(random, "epoch_end", **at)
+    yield right(random, "commit", who=None, **at)
+    yield step(random, "offsets")
+
+
 PLOTS: Final[dict[str, tuple[Plot, ...]]] = {
-    "transactions": (a_transaction,),
+    "transactions": (a_transaction, a_transaction, an_emptied_partition),
     "groups": (a_round, newer_members),
+    "shares": (a_share,),
 }
 THEMES: Final = (
     {"transactions": 1.0},
@@ -90,6 +127,9 @@ THEMES: Final = (
     {"transactions": 0.4, "groups": 0.4, "topics": 0.2},
     {"topics": 0.7, "cluster": 0.3},
     {"cluster": 1.0},
+    {"shares": 1.0},
+    {"shares": 0.6, "transactions": 0.3, "topics": 0.1},
+    {"shares": 0.5, "groups": 0.3, "cluster": 0.2},
 )
 
 
@@ -124,6 +164,8 @@ def ending() -> Iterator[Step]:
         yield Step("offsets", {"group": group} | everything)
         yield Step("describe_group", {"group": group, "version": 6})
         yield Step("describe_consumers", {"group": group, "version": 1})
+    yield Step("share_offsets", {"group": GROUPS, "topics": None, "version": 1})
+    yield Step("describe_sharers", {"group": GROUPS})
     yield Step("list_groups", {"version": 5, "states": [], "kinds": []})
     yield Step("metadata", {"version": 13})
     for topic in range(TOPICS):

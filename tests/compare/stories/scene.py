@@ -103,6 +103,33 @@ def members() -> Iterator[Member]:
 
 
 @dataclass
+class Sharer:
+    """A member of a share group.
+
+    Attributes:
+        group: number of its group.
+        id: its member id.
+        epoch: as it was told.
+        session: epoch of its next fetch.
+        topics: what it subscribes to, by name.
+        took: offsets that it has acquired and not told of yet, by topic and partition.
+    """
+
+    group: int
+    id: str
+    epoch: int = 0
+    session: int = 0
+    topics: set[str] = field(default_factory=set)
+    took: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+
+    def goes_on(self, session: str) -> None:
+        """A request of its session was taken: "own", or "new" or "end" for its first or last."""
+        self.session = {"new": 1, "end": 0}.get(session, self.session + 1)
+        if session in ("new", "end"):
+            self.took.clear()
+
+
+@dataclass
 class Waiting:
     """A request that may be answered later.
 
@@ -145,12 +172,17 @@ class Scene:
             if one.id:
                 one.id = f"{title}{one.id}"
                 self.names.met(one.id, one.name)
+        groups = {"s0": GROUPS, "s1": GROUPS, "s2": GROUPS - 1}
+        self.sharers = {name: Sharer(group, f"{title}{name}") for name, group in groups.items()}
+        for name, sharer in self.sharers.items():
+            self.names.met(sharer.id, name)
         self.newer_groups: set[int] = set()
         self.endings: dict[str, Ending] = {}
         self.uneven: set[tuple[int, int]] = set()
         self.begun_ms = self.now_ms = now_ms
         self._count = 0
         self._ids: dict[str, UUID] = {}
+        self._leader_epochs: dict[str, int] = {}
         self._stage = Stage(address, client, title, 0)
         self._idle: list[WireClient] = []
         self._nursery: trio.Nursery | None = None
@@ -180,6 +212,10 @@ class Scene:
     def topic_id(self, number: int) -> UUID:
         """The last id that a topic had; of one that never was, nobody's."""
         return self._ids.get(self.topic(number), UUID(int=(1 << 100) + number))
+
+    def leader_epoch(self, number: int) -> int:
+        """That of the partitions of a topic: each broker counts it in its own way."""
+        return self._leader_epochs.get(self.topic(number), 0)
 
     async def quietly(self, key: ApiKey, version: int, /, **values: Any) -> Any:
         """Ask; nothing is compared.  Raises Closed."""
@@ -267,6 +303,7 @@ class Scene:
                     break
                 await trio.sleep(0.01)
         self._ids[name] = row.topic_id
+        self._leader_epochs[name] = row.partitions[0].leader_epoch
         again = sum(known == name for known in self.names.topics.values())
         self.names.topics[row.topic_id] = f"{name}{' again' * again}"
         await self._stage.settled(name, len(row.partitions))
