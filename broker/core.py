@@ -37,6 +37,7 @@ from .partitions.topics import Topics
 from .peers.fetch_session import Sessions
 from .peers.long_answers import LongAnswers
 from .peers.peer import Peer
+from .peers.unanswered import Unanswered
 from .shares.shares import Shares
 from .tally import Tally
 from .transactions.coordinator import Coordinator
@@ -125,6 +126,7 @@ class Core:
     quotas: Quotas | None = None
     counters: Counters = field(default_factory=Counters)
     fetch_sessions: Sessions = field(default_factory=Sessions)
+    unanswered: Unanswered = field(default_factory=Unanswered)
     closing_lines: ClosingLines = field(default_factory=ClosingLines)
     large_requests: LargeRequests = field(default_factory=LargeRequests)
     long_answers: LongAnswers = field(default_factory=LongAnswers)

@@ -68,6 +68,7 @@ class FetchSlot:
     __slots__ = (
         "_by_partition",
         "_core",
+        "_counted",
         "_least",
         "_peer",
         "_reply",
@@ -104,6 +105,7 @@ class FetchSlot:
         self._total = 0
         self._by_partition: dict[Partition | None, FetchTarget] | None = None
         self._reply = FetchReply(core, peer, header, request, targets, session, rules)
+        self._counted = 0
         # Not to be kept while it waits: only the targets are counted.
         request.topics, request.forgotten_topics_data = [], []
 
@@ -121,8 +123,19 @@ class FetchSlot:
         """How many further requests it counts as until it is sent."""
         return len(self._targets) // PARTITIONS_PER_SLOT
 
+    def count(self) -> None:
+        """It has its place: count its partitions until it is sent.  It may be abandoned by that."""
+        self._counted = len(self._targets)
+        self._core.unanswered.add(self._peer, self._counted)
+
+    def _uncount(self) -> None:
+        counted, self._counted = self._counted, 0
+        self._core.unanswered.take(self._peer, counted)
+
     def begin(self) -> None:
         """Answer at once, or wait for records."""
+        if self.done:
+            return
         if not self._may_wait() or self._is_ready():
             self._finish()
             return
@@ -137,6 +150,8 @@ class FetchSlot:
     async def begin_paced(self) -> None:
         """As `begin`, for thousands of partitions: others get their turn between."""
         pace = Pace()
+        if self.done:
+            return
         if not self._may_wait():
             self._finish()
             return
@@ -192,11 +207,13 @@ class FetchSlot:
     def abandon(self) -> None:
         if not self.done:
             self._finish()
+        self._uncount()
         self._reply.abandon()
 
     def sent(self) -> None:
         if further := self.further:
             self._peer.outbox.weigh(-further)
+        self._uncount()
         self._reply.release()
 
     def stuck(self) -> None:
@@ -430,6 +447,7 @@ def _slot(
     peer.outbox.push(slot)
     if further := slot.further:
         peer.outbox.weigh(further)
+    slot.count()
     return slot
 
 

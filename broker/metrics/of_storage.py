@@ -6,6 +6,7 @@ The sums over all open partitions, and the room on the volume, are looked at in 
 from contextlib import suppress
 
 from ..core import Core
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from .numbers import Numbers
 
@@ -89,11 +90,9 @@ def add_upkeep(numbers: Numbers, core: Core) -> None:
 async def add_transactions(numbers: Numbers, core: Core, pace: Pace) -> None:
     """How many are open, and since when."""
     table = core.transactions.table
-    now_ms = core.now_ms()
-    oldest_ms = now_ms
+    now_ms = oldest_ms = monotonic_ms()  # as they are aborted: no clock that is set changes it
     for entry in tuple(table.open.values()):
-        if entry.known is not None and entry.known.started_ms >= 0:
-            oldest_ms = min(oldest_ms, entry.known.started_ms)
+        oldest_ms = min(oldest_ms, entry.opened_ms)
         await pace.step()
     numbers.add("segbroker_transactional_ids", len(table.entries))
     numbers.add("segbroker_transactions_open", len(table.open))

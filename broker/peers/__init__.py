@@ -9,5 +9,6 @@ A module imports only what stands above it:
     listener        bind, accept, the limit of connections
     fetch_session   what the fetches of a connection ask for, kept
     peer            all that requests see of it
+    unanswered      how many partitions the fetches of all connections have
     long_answers    how much memory long answers may take, until they are sent
 """

@@ -23,10 +23,11 @@ transactions with such names (42).
 
 import errno
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 import trio
@@ -35,6 +36,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.committed import CommitRow
+from segbroker.segments.metadata.together import together
 from segbroker.segments.metadata.transactions import (
     DECIDED,
     FORGOTTEN,
@@ -65,12 +67,15 @@ from .transactions import Verdict
 log = structlog.get_logger()
 
 MARKERS_WAIT_SECONDS: Final = 5.0
-QUERIES_PER_EVENT: Final = 500
-ABORTED_PER_EVENT: Final = 500
-"""Of what a batch ends beside its own: names of a thousand characters fit."""
+NAMES_PER_EVENT: Final = 500
+"""Of those that may be written down one after the other: what follows takes the loop some ms."""
+_BESIDE_BYTES: Final = 100
+"""What an event says of one beside its name, at most."""
 _UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _TASK: Final = re.compile(r"[0-9]+/[0-9]+")
 """What is behind a query's name in the transactional id of one of its tasks: number, attempt."""
+
+_Row = TypeVar("_Row")
 
 
 class Given(NamedTuple):
@@ -344,8 +349,7 @@ class Coordinator:
                 if failed:
                     return failed, query, False
             # The batch is committed: what cannot be aborted now ends when its time is over.
-            for begin in range(0, len(left), ABORTED_PER_EVENT):
-                some = left[begin : begin + ABORTED_PER_EVENT]
+            for some in self._together(left, lambda one: one[1].transactional_id):
                 if await self._decide(some, commit=False):
                     break
                 ending += some
@@ -430,9 +434,28 @@ class Coordinator:
                 return  # the next one of the same epoch
             await self._abort_open(entry, known)
 
-    async def record_forgotten(self, ids: list[str]) -> ErrorCode:
-        """Have it made durable that nothing is known of these; their entries are locked."""
-        return await self._record(FORGOTTEN, ids=ids, queries=[])
+    async def forget_locked(self, ids: list[str]) -> list[str]:
+        """Know nothing of these any more, durably; their entries are locked.  Those of which that
+        is so: all, unless it could not be written."""
+        gone: list[str] = []
+        for some in self._together(ids, str):
+            if await self._record(FORGOTTEN, ids=some, queries=[]):
+                break
+            for name in some:
+                self.table.forget(name)
+            gone += some
+        return gone
+
+    def _together(
+        self, rows: Iterable[_Row], name_of: Callable[[_Row], str]
+    ) -> Iterator[list[_Row]]:
+        """The rows, as many at a time as an event takes: a name may have 32 KiB."""
+        most = self._manager.event_size_max // 2
+
+        def size_of(row: _Row) -> int:
+            return len(name_of(row).encode()) + _BESIDE_BYTES
+
+        return together(rows, size_of, NAMES_PER_EVENT, most)
 
     async def forget_queries(self, before_ms: int) -> None:
         """Forget queries without a batch since then, some of them.
@@ -442,8 +465,8 @@ class Coordinator:
         if self._batches.locked():
             return
         async with self._batches:
-            queries = queries_before(self._manager.section(SECTION), before_ms)[:QUERIES_PER_EVENT]
-            if queries:
+            old = queries_before(self._manager.section(SECTION), before_ms)
+            for queries in islice(self._together(old, str), 1):
                 await self._record(FORGOTTEN, ids=[], queries=queries)
 
     async def _abort_torn(self, entry: Entry) -> ErrorCode:

@@ -34,6 +34,8 @@ class Entry:
     """The producer id and epoch of the abort by which another producer took it, and was told."""
     deadline_ms: int = 0
     """Monotonic: when an open transaction is aborted."""
+    opened_ms: int = 0
+    """Monotonic: since when it is open."""
     is_torn: bool = False
     """Records of the open transaction may be gone: it can only be aborted."""
 
@@ -129,7 +131,8 @@ class TransactionTable:
             entry.is_torn = False
         elif name not in self.open:
             self.open[name] = entry
-            entry.deadline_ms = monotonic_ms() + row.timeout_ms
+            entry.opened_ms = monotonic_ms()
+            entry.deadline_ms = entry.opened_ms + row.timeout_ms
         for group in () if before is None else before.offsets:
             waiting = self._pending.get(group, {})
             waiting.pop(name, None)

@@ -80,16 +80,11 @@ class TransactionUpkeep:
                 self._coordinator.complete_soon(entry)
             elif known.state is State.ONGOING:
                 entry.is_torn = self._may_be_torn(known)
-                left_ms = 0 if entry.is_torn else self._left_ms(known)
+                passed_ms = max(0, self._now_ms() - known.started_ms)
+                entry.opened_ms -= passed_ms
+                left_ms = 0 if entry.is_torn else _left_ms(known, passed_ms)
                 entry.deadline_ms = monotonic_ms() + left_ms
         self._abort_late()
-
-    def _left_ms(self, known: Transaction) -> int:
-        """How long a transaction of before the start may still be open: its time has gone on, or a
-        broker that is killed again and again would never end it.  All of it by a clock that was set
-        back."""
-        passed_ms = max(0, self._now_ms() - known.started_ms)
-        return min(known.timeout_ms, max(GRACE_MS, known.timeout_ms - passed_ms))
 
     def _may_be_torn(self, known: Transaction) -> bool:
         """Whether records of an open transaction may have gone with the last process, or before
@@ -203,11 +198,15 @@ class TransactionUpkeep:
                 await held.enter_async_context(entry.lock)
                 if _is_idle(entry, before_ms):
                     gone.append(name)
-            if not gone or await self._coordinator.record_forgotten(gone):
-                return
-            for name in gone:
+            for name in await self._coordinator.forget_locked(gone):
                 log.info("transactional_id_expired", transactional_id=name)
-                table.forget(name)
+
+
+def _left_ms(known: Transaction, passed_ms: int) -> int:
+    """How long a transaction of before the start may still be open: its time has gone on, or a
+    broker that is killed again and again would never end it.  All of it by a clock that was set
+    back."""
+    return min(known.timeout_ms, max(GRACE_MS, known.timeout_ms - passed_ms))
 
 
 def _is_idle(entry: Entry, before_ms: int) -> bool:

@@ -15,6 +15,7 @@ A module imports only what stands above it:
     streams_groups   ... and of streams groups
     share_groups     what became of the records that share groups work on
     transactions     what is known of transactional ids
+    together         rows of one kind, written down in as few events as hold them
     acls             who may do what
     quotas           how much a client may do
     broker_settings  what was changed of the broker's settings while it ran

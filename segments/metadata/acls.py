@@ -19,6 +19,8 @@ log may have.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from .together import together
+
 SECTION: Final = "acls"
 CREATED: Final = "acls_created"
 DELETED: Final = "acls_deleted"
@@ -57,17 +59,11 @@ def packed(acls: Iterable[Acl]) -> list[list[object]]:
 
 def in_events(acls: Iterable[Acl]) -> Iterator[list[Acl]]:
     """The rules, as many at a time as an event takes."""
-    some: list[Acl] = []
-    size = 0
-    for acl in acls:
-        more = sum(len(text.encode()) for text in (acl.resource_name, acl.principal, acl.host))
-        if some and (len(some) >= ROWS_MAX or size + more > TEXTS_SIZE_MAX):
-            yield some
-            some, size = [], 0
-        some.append(acl)
-        size += more
-    if some:
-        yield some
+    return together(acls, _texts_size, ROWS_MAX, TEXTS_SIZE_MAX)
+
+
+def _texts_size(acl: Acl) -> int:
+    return sum(len(text.encode()) for text in (acl.resource_name, acl.principal, acl.host))
 
 
 def created(content: Content | None, fields: Fields) -> Content:

@@ -7,7 +7,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.apis.batch_commits import NAME_SIZE_MAX
-from segbroker.broker.transactions import coordinator
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.directory.age_clock import JUMP_MS
@@ -75,10 +74,7 @@ async def test_a_batch_with_a_transaction_that_is_not_open_changes_nothing(versi
         assert await commit_batch(client, "q", 0, sound) == {"committed": True, "repeated": False}
 
 
-async def test_what_a_batch_ends_beside_its_own_need_not_fit_one_event(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(coordinator, "ABORTED_PER_EVENT", 10, raising=False)
+async def test_what_a_batch_ends_beside_its_own_need_not_fit_one_event() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         names = [f"q/{number:030000}/0" for number in range(40)]

@@ -1,8 +1,11 @@
 """Long polls: woken by the append, ended by their deadline, never early, never forgotten."""
 
+from functools import partial
+
 import pytest
 import trio
 
+from segbroker.broker.peers import unanswered
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     FetchRequest,
@@ -12,8 +15,9 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.segments.disk.memory import MemoryStorage
 
-from ..support.wire_client import batch, connect, fetch_request, values
-from .conftest import serving
+from ..support.waiting import becomes
+from ..support.wire_client import Closed, batch, connect, fetch_request, values
+from .conftest import Events, serving
 
 
 async def test_a_waiting_fetch_is_woken_by_the_append() -> None:
@@ -205,3 +209,63 @@ async def test_aborted_transactions_are_null_unless_read_committed(
         request = fetch_request("t", 0, isolation_level=isolation)
         reply = await client.ask(request, FetchResponse, 12)
         assert reply.responses[0].partitions[0].aborted_transactions == aborted
+
+
+def fetch_of(topic: str, count: int) -> FetchRequest:
+    """One that waits for records in so many partitions."""
+    request = fetch_request(topic, 0, wait_ms=600_000)
+    request.topics[0].partitions = [
+        FetchRequestPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20)
+        for n in range(count)
+    ]
+    return request
+
+
+async def test_of_all_that_waits_for_too_many_partitions_the_heaviest_gives_way(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the address that has most of them, the connection that has most."""
+    monkeypatch.setattr(unanswered, "PARTITIONS_ALL_MAX", 100)
+    async with (
+        serving() as broker,
+        connect(broker.address) as writer,
+        connect(broker.address) as honest,
+        connect(broker.address, source="127.0.0.2") as first,
+        connect(broker.address, source="127.0.0.2") as heavy,
+        connect(broker.address, source="127.0.0.2") as last,
+    ):
+        await writer.create("t", 50)
+        held = broker.core.unanswered
+        for client, count, all_of_them in (
+            (honest, 45, 45),
+            (first, 15, 60),
+            (heavy, 20, 80),
+            (heavy, 5, 85),
+            (last, 16, 45 + 15 + 16),
+        ):
+            await client.send(fetch_of("t", count), 12)
+            await becomes(partial(lambda wanted: held.count == wanted, all_of_them))
+        (line,) = events.named("unserved_request")
+        host, port = heavy.stream.socket.getsockname()
+        assert line["peer"] == f"{host}:{port}"
+        with pytest.raises(Closed):
+            await heavy.receive(FetchResponse, 12)
+        await writer.produce("t", b"v")
+        for client in (honest, first, last):
+            _, reply = await client.receive(FetchResponse, 12)
+            assert values(reply.responses[0].partitions[0]) == [b"v"]
+        await becomes(lambda: not held.count)
+
+
+async def test_who_alone_has_too_many_unanswered_partitions_waits_for_none_of_them(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unanswered, "PARTITIONS_ALL_MAX", 100)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", 60)
+        for _ in range(2):
+            await client.send(fetch_of("t", 60), 12)
+        await becomes(lambda: bool(events.named("unserved_request")))
+        await becomes(lambda: not broker._connections)
+        assert not broker.core.unanswered.count
+        assert not len(broker.core.deadlines)

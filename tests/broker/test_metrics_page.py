@@ -33,6 +33,7 @@ from ..support.gated_storage import GatedStorage
 from ..support.scrape import Scraped, get, scrape
 from ..support.waiting import becomes
 from ..support.wire_client import WireClient, batch, connect, produce_request
+from ..support.wire_transactions import NOW_MS, Tx
 from .conftest import serving
 from .test_broker_settings import alter
 from .test_hostile_groups import commit_of
@@ -288,6 +289,23 @@ async def test_a_clock_that_is_set_back_takes_nothing_from_the_time_since_the_st
         info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
         assert isinstance(info["uptime_ms"], int)
         assert info["uptime_ms"] >= 0
+
+
+async def test_a_clock_that_is_set_makes_no_transaction_older_or_younger() -> None:
+    """It is aborted by the time that has passed, and an alert looks at how near that is."""
+    now_ms = NOW_MS
+    async with (
+        serving(metrics_listen=PAGE, now_ms=lambda: now_ms) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx")
+        assert await tx.init() == 0
+        assert await tx.send("t", b"v") == 0
+        for hours in (-10, 10):
+            now_ms = NOW_MS + hours * 3_600_000
+            age_s = (await scraped(broker)).value("segbroker_transactions_oldest_open_seconds")
+            assert 0 <= age_s < 3_600
 
 
 async def test_without_rows_the_numbers_of_the_broker_are_there() -> None:

@@ -23,6 +23,7 @@ from segbroker.segments.errors import PartitionReadOnly
 
 from ..support.gated_storage import GatedStorage
 from ..support.patient_clock import passes
+from ..support.waiting import becomes
 from ..support.wire_client import connect, fetch_request, values
 from ..support.wire_transactions import (
     NOW_MS,
@@ -344,6 +345,24 @@ async def test_a_timeout_longer_than_allowed_is_refused() -> None:
         for timeout_ms in (1_001, 0, -1):
             assert await tx.init(timeout_ms) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
         assert await tx.init(1_000) == 0
+
+
+async def test_ids_that_do_not_fit_one_event_are_forgotten_all_the_same() -> None:
+    now_ms = NOW_MS
+    async with (
+        serving(
+            now_ms=lambda: now_ms,
+            housekeeping_interval_ms=10,
+            transactional_id_expiration_ms=1_000,
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        names = [f"{number:030000}" for number in range(40)]
+        for name in names:
+            assert await Tx(client, name).init() == 0
+        assert sum(map(len, names)) > broker.core.topics.manager.event_size_max
+        now_ms += 1_001
+        await becomes(lambda: not broker.core.transactions.table.entries)
 
 
 async def test_ids_are_bounded_and_forgotten_when_nobody_uses_them() -> None:
