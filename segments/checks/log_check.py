@@ -116,9 +116,9 @@ class LogChecker:
         if found.known.is_cut and not told:
             yield damage(
                 paths.manifest,
-                "it ends in front of the row that says where the log begins",
-                f"the log begins at {found.log_start_offset}, by the copy of that row; the file is"
-                " written anew",
+                "rows that were synced are missing at its end",
+                "the segments behind it are read, and the file is written anew; the log begins at"
+                f" {found.log_start_offset}",
             )
         front = self._in_front(found) if found.manifest_lost else []
         if found.manifest_lost and not self._was_synced():

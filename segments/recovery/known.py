@@ -10,6 +10,7 @@
     of another owner        the same: swapped, or copied in
     of another log          None as well, see `disagrees`
     without the START row   that its copy has, so perhaps without others: as damaged
+    without a SEGMENT row   of a cleaning, whose file has the offsets of several, gone: the same
     a cleaning interrupted  its last decision is followed, or taken back (unfinished.py)
 
 A manifest of an earlier version has no owner in it.  So one that was swapped or copied in is found
@@ -73,7 +74,8 @@ class Known(NamedTuple):
     owner: int = 0
     """Whose it is (names.owner_of); 0: it is of an earlier version."""
     is_cut: bool = False
-    """Whether a row that was synced is missing behind those that are there: `start` is its copy."""
+    """Whether rows that were synced are missing behind those that are there: `start` is the copy of
+    one, or a file says that a cleaning made one segment of several."""
 
     @property
     def knows_base(self) -> bool:
@@ -124,13 +126,15 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         rows = []  # the first was made of several since then
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
     size = manifest.size if is_whole and manifest.size == len(data) else 0
-    present = set() if size else _present(storage, paths)
     is_torn = is_whole and is_torn_row(data[manifest.size :])
+    present: set[int] = set()
     is_merged = False
-    if not size:
+    if not (size and is_settled and _is_as_left(storage, paths, checkpoint)):
+        present = _present(storage, paths)
         valid = _before_merged(storage, paths, rows, present, is_torn=is_torn)
         is_merged = valid < len(rows)
-        rows = rows[:valid]
+        if is_merged:
+            rows, size = rows[:valid], 0
     base_offset = log_start_offset
     if rows:
         base_offset = rows[0].base_offset
@@ -165,19 +169,27 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         pending,
         swap.row if swap is not None and sorted_rows.swaps_behind else None,
         manifest.owner,
-        lost is not None,
+        lost is not None or is_merged,
     )
+
+
+def _is_as_left(storage: Storage, paths: LogPaths, checkpoint: Row | None) -> bool:
+    """Whether nothing was written since the last checkpoint, as far as one look tells."""
+    if checkpoint is None or storage.exists(paths.log(checkpoint.number + 1)):
+        return False
+    return head_of(storage, paths.log(checkpoint.number))[0] == checkpoint.size
 
 
 def _before_merged(
     storage: Storage, paths: LogPaths, rows: list[Row], present: set[int], *, is_torn: bool
 ) -> int:
-    """How many of the rows in front of a damaged one say what is there.
+    """How many of the rows, in front of a damaged one or of those that were cut off, say what is
+    there.
 
     The row of a cleaning that made one segment of several may be among those that are lost: then
     the offsets of some of these are in a file behind them, whether they are still there or not.
-    Costs nothing where every row has its file in front of one that a crash tore: behind a row that
-    was not durable no file has got its name.
+    Costs nothing where every row has its file, and nothing is damaged but what a crash tore: behind
+    a row that was not durable no file has got its name.
     """
     if is_torn and all(row.number in present for row in rows):
         return len(rows)

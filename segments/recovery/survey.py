@@ -45,7 +45,7 @@ from ..decisions import (
     scan,
 )
 from ..disk.storage import Storage, read_file
-from ..files.manifest import Floor, Row, floor_of
+from ..files.manifest import Floor, floor_of
 from ..log.columns import SealedSegments
 from ..log.ready import AHEAD_MAX
 from ..names import LogPaths
@@ -210,11 +210,11 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         if log_start_offset:
             floor = Floor(log_start_offset, GapReason.CORRUPTION)  # unless the copy knows better
     if not known.size:
-        ends = (end_behind(step.data, step.scan, known.epochs) for step in found)
-        end_offset = max([known.sealed.end_offset, *ends])
-        log_start_offset, floor = _with_copy(
-            read_start_copy(storage, paths), log_start_offset, floor, end_offset
-        )
+        copy = read_start_copy(storage, paths)
+        if copy is not None and log_start_offset <= copy.base_offset:
+            # What lies below it was deleted, or is told by its floor; of what went since then
+            # nobody knows why.
+            log_start_offset, floor = copy.base_offset, floor_of(copy)
     last = max(
         (
             place
@@ -241,21 +241,6 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         leftovers,
         names,
     )
-
-
-def _with_copy(
-    copy: Row | None, log_start_offset: int, floor: Floor, end_offset: int
-) -> tuple[int, Floor]:
-    """Log start and floor by what is left of the manifest, and by the copy of the last request.
-
-    What lies below the copy's start was deleted or is told by its floor; whatever went since
-    then, nobody knows why.
-    """
-    if copy is None or copy.base_offset > end_offset:
-        return log_start_offset, floor
-    if log_start_offset <= copy.base_offset:
-        return copy.base_offset, floor_of(copy)
-    return log_start_offset, floor
 
 
 def _fits(known: Known, contents: list[tuple[int, memoryview]]) -> bool:

@@ -164,6 +164,16 @@ def copy_in(root: Path) -> None:
     file(root, ".manifest").unlink()
 
 
+def put_an_older_manifest_back(root: Path) -> None:
+    """One that lacks the row of a deletion by request, as if it were cut there."""
+    before = file(root, ".manifest").read_bytes()
+    manager = DiskManager(str(root), flushers=0, now_ms=1_000)
+    manager.open()
+    manager.get_handler("t", 0).delete_records_before(4)
+    manager.close()
+    file(root, ".manifest").write_bytes(before)
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], str, list[tuple[int, int]]]] = {
     "a flipped bit in a sealed segment": (
         lambda root: flip(file(root, "_segment_1.log"), 200),
@@ -220,6 +230,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, list[tuple[int, int]]]] =
     "a damaged manifest row": (
         lambda root: flip(file(root, ".manifest"), 32 + 2 * 64 + 10),
         "the row at byte 160 is damaged",
+        [],
+    ),
+    "a manifest that lacks a row": (
+        put_an_older_manifest_back,
+        "rows that were synced are missing at its end",
         [],
     ),
     "a missing manifest": (

@@ -118,6 +118,44 @@ def test_a_damaged_row_of_a_manifest_takes_nothing_of_what_became_one_segment(
 
 
 @pytest.mark.parametrize("has_wal", [True, False])
+@pytest.mark.parametrize("back", [0, 1])
+@pytest.mark.parametrize("rows", range(1, 6))
+@pytest.mark.parametrize("in_front", [0, 1])
+def test_a_manifest_that_is_cut_between_rows_takes_nothing_of_what_became_one_segment(
+    in_front: int, rows: int, back: int, has_wal: bool
+) -> None:
+    # It is whole by itself, but some of the segments that it speaks of are gone.
+    log, said = merged(in_front, back, has_wal=has_wal)
+    content = read_file(log.disk, PATHS.manifest)
+    replace_file(log.disk, PATHS.manifest, content[: -rows * ROW_SIZE])
+    check_whole(log, said)
+
+
+@pytest.mark.parametrize("end", ["killed", "closed"])
+def test_the_manifest_of_the_last_stop_put_back_takes_nothing_of_what_was_cleaned_since(
+    end: str,
+) -> None:
+    log = Compacted(MemoryStorage())
+    for number in range(9):
+        once = [(b"x%d" % number, b"")] if number in (0, 3, 5) else []
+        log.send((b"k%d" % (number % 2), bytes(150)), *once)
+        log.seal()
+    for number in range(3):  # in segments that no cleaning joins to others
+        log.send((b"once%d" % number, bytes(400)))
+    log.manager.close()
+    before = read_file(log.disk, PATHS.manifest)
+    log.open()
+    log.send((b"new", bytes(150)))
+    log.clean_sealed()
+    said = what_it_says(log)
+    if end == "closed":
+        log.manager.close()
+    log.disk = log.disk.after_kill()
+    replace_file(log.disk, PATHS.manifest, before)
+    check_whole(log, said)
+
+
+@pytest.mark.parametrize("has_wal", [True, False])
 @pytest.mark.parametrize("back", [1, 2])
 @pytest.mark.parametrize("in_front", [0, 1])
 def test_a_manifest_that_is_lost_while_segments_are_unlinked_takes_nothing_either(

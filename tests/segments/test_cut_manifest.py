@@ -46,6 +46,11 @@ def deleted_behind_all(handler: DiskHandler) -> None:
     assert not unlink_doomed(handler._log)
 
 
+def all_deleted(handler: DiskHandler) -> None:
+    handler.delete_records_before(COUNT)
+    assert not unlink_doomed(handler._log)
+
+
 def log_in_which(done: Callable[[DiskHandler], None], end: str) -> tuple[MemoryStorage, int]:
     """A disk, and where the log on it begins."""
     disk = MemoryStorage()
@@ -116,3 +121,22 @@ def test_what_was_deleted_stays_so_whatever_is_left_of_a_manifest(
             assert handler.log_end_offset == COUNT, where
             assert readable(handler) >= set(range(start, COUNT)), where
             damaged = damaged.after_kill()
+
+
+@pytest.mark.parametrize("left", [0, 1, 200], ids=["nothing", "a byte", "a batch and a half"])
+@pytest.mark.parametrize(
+    "end", ["killed", "killed, without the write-ahead log", "closed", "closed before it"]
+)
+def test_what_was_deleted_stays_so_where_the_last_segment_has_no_end_and_no_manifest(
+    end: str, left: int
+) -> None:
+    disk, _ = log_in_which(all_deleted, end)
+    last = PATHS.log(4)
+    content = bytes(read_file(disk, last))
+    assert len(content) > 200
+    replace_file(disk, last, content[:left])
+    disk.unlink(PATHS.manifest)
+    for _ in range(2):
+        handler = manager_on(disk).get_handler("t", 0)
+        assert (handler.log_start_offset, handler.log_end_offset) == (COUNT, COUNT)
+        disk = disk.after_kill()
