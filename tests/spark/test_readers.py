@@ -522,6 +522,35 @@ def test_a_restarted_reader_replays_a_batch_from_its_two_offsets_alone(
     assert len(expected) == 10
 
 
+@pytest.mark.parametrize(
+    "offset",
+    [
+        7,
+        ["a"],
+        {"logOffset": 0},
+        {"clicks": {"zero": 1}},
+        {"clicks": {"0": None}},
+        {"$topic_ids": {"clicks": "short"}},
+        {"clicks": {"0": 1}, "$start": {"clicks": 0}},
+    ],
+)
+def test_an_offset_of_another_source_is_refused_in_a_sentence(
+    topics: Topics,
+    topic: str,
+    stream: Stream,
+    offset: Any,  # noqa: ANN401
+) -> None:
+    """As of a checkpoint that another query has left, or of one that was edited."""
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    begin = reader.initialOffset()
+    asks: list[Callable[[], object]] = [lambda: reader.partitions(begin, offset)]
+    if "$start" not in str(offset):
+        asks.append(lambda: reader.latestOffset(offset, ALL))
+    for ask in asks:
+        with pytest.raises(SourceError, match=r"^the checkpoint has the offset .* another source"):
+            ask()
+
+
 def test_a_partition_that_appears_is_read_from_its_first_record(
     topics: Topics, name: Name, stream: Stream
 ) -> None:
