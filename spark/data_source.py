@@ -15,7 +15,7 @@ from .options import SourceOptions, parse_options, wants_gaps, wants_headers
 from .rows import check_columns
 from .sink import BatchWriter, StreamWriter
 from .sink_options import SinkOptions, parse_sink_options
-from .source import BatchReader, StreamReader
+from .source import BatchReader, RefusedStream, StreamReader
 
 FORMAT = "segbroker"
 
@@ -37,10 +37,12 @@ class SegbrokerDataSource(DataSource):
         self._check_fixed(schema)
         return BatchReader(options)
 
-    @plain
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        options = self._source(streaming=True)
-        self._check_fixed(schema)
+        try:
+            options = self._source(streaming=True)
+            self._check_fixed(schema)
+        except OptionError as exc:
+            return RefusedStream(exc)
         return StreamReader(options)
 
     @plain

@@ -18,11 +18,14 @@ Invariant: functions here are pure and deterministic; a replayed batch gets the 
 """
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
+
+from .errors import SourceError
 
 TOPIC_IDS = "$topic_ids"
 START = "$start"
@@ -52,15 +55,24 @@ class Offsets:
         return found
 
 
-def offsets_from_json(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
-    """The offsets that `to_json` made, or that Kafka's source would have; START is passed over."""
-    at = {
-        (topic, int(partition)): int(offset)
-        for topic, offsets in value.items()
-        if topic not in (TOPIC_IDS, START)
-        for partition, offset in offsets.items()
-    }
-    ids = {topic: parse_id(text) for topic, text in value.get(TOPIC_IDS, {}).items()}
+def offsets_from_json(value: Any) -> Offsets:  # noqa: ANN401 - whatever a checkpoint has
+    """The offsets that `to_json` made, or that Kafka's source would have; START is passed over.
+
+    Raises SourceError for anything else.
+    """
+    try:
+        at = {
+            (topic, int(partition)): int(offset)
+            for topic, offsets in value.items()
+            if topic not in (TOPIC_IDS, START)
+            for partition, offset in offsets.items()
+        }
+        ids = {topic: parse_id(text) for topic, text in value.get(TOPIC_IDS, {}).items()}
+    except (AttributeError, TypeError, ValueError) as exc:
+        raise SourceError(
+            f"the checkpoint has the offset {json.dumps(value):.200}, which says nothing of"
+            " partitions: it is that of another source, or damaged; begin with a new checkpoint"
+        ) from exc
     return Offsets(at, ids)
 
 

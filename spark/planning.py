@@ -190,7 +190,7 @@ class Planner:
         So it is where a query read what was not committed until now: that is no cut log.
         """
         ahead = {k: v for k, v in _kept(start, target).items() if target.at[k] < v}
-        if not ahead or not self._options.read_committed:
+        if not ahead:
             return target
         bounds = self._cluster.bounds(self._cluster.layout(self._options.selection), ahead)
         held_up = {key: ahead[key] for key, log in bounds.items() if log.end >= ahead[key]}

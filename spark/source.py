@@ -39,7 +39,7 @@ from pyspark.sql.streaming.datasource import (
 
 from . import lag
 from .columns import Shape, record_batches
-from .errors import plain, plain_rows
+from .errors import OptionError, plain, plain_rows
 from .fetching import RangeFetcher, Task
 from .jvm import JvmPartition
 from .link import now_ms
@@ -193,10 +193,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        if start != end:
-            start = end.get(START, start)
-        tasks = self._plan().tasks(offsets_from_json(start), offsets_from_json(end))
-        return self._partitions(tasks)
+        until = offsets_from_json(end)
+        begin = offsets_from_json(start if start == end else end.get(START, start))
+        return self._partitions(self._plan().tasks(begin, until))
 
     @plain_rows
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
@@ -211,3 +210,22 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def stop(self) -> None:
         self._close()
+
+
+class RefusedStream(StreamReader):
+    """Of options that are wrong: says so as soon as Spark asks it for something.
+
+    Raised by `streamReader` itself, the sentence would stand amid an error of Spark's own: its
+    runner of streams then stops a reader that it has not got (pyspark 4.3).
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+        self._planner = None
+
+    def _plan(self) -> Planner:
+        raise self._error
+
+    @plain
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        raise self._error

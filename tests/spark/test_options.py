@@ -2,10 +2,13 @@
 
 import pickle
 import traceback
+from collections.abc import Sequence
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import (
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -337,7 +340,7 @@ def test_a_number_that_has_no_room_in_a_request_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_the_columns_are_fixed(streaming: bool) -> None:
-    fixed = [
+    fixed: list[tuple[str, DataType]] = [
         ("key", BinaryType()),
         ("value", BinaryType()),
         ("topic", StringType()),
@@ -347,12 +350,34 @@ def test_the_columns_are_fixed(streaming: bool) -> None:
         ("timestampType", IntegerType()),
     ]
     source = SegbrokerDataSource(BASE)
-    make = source.streamReader if streaming else source.reader
-    make(StructType([StructField(*column) for column in fixed]))
+
+    def make(columns: Sequence[tuple[str, DataType]]) -> None:
+        asked = StructType([StructField(*column) for column in columns])
+        if streaming:
+            source.streamReader(asked).getDefaultReadLimit()
+        else:
+            source.reader(asked)
+
+    make(fixed)
     fixed[1] = ("value", StringType())
     for columns in (fixed, fixed[:1]):
         with pytest.raises(OptionError, match="the columns are fixed"):
-            make(StructType([StructField(*column) for column in columns]))
+            make(columns)
+
+
+def test_a_stream_of_wrong_options_says_so_whatever_it_is_asked_first() -> None:
+    """What `streamReader` itself raises Spark's runner hides behind an error of its own."""
+    reader = SegbrokerDataSource({**BASE, "maxOffsetsPerTrigger": "x"}).streamReader(StructType())
+    for ask in (
+        reader.getDefaultReadLimit,
+        reader.prepareForTriggerAvailableNow,
+        reader.initialOffset,
+        lambda: reader.latestOffset({}, ReadAllAvailable()),
+        lambda: reader.partitions({}, {}),
+    ):
+        with pytest.raises(OptionError, match="maxOffsetsPerTrigger='x' is not a whole number"):
+            ask()
+    reader.stop()
 
 
 def test_spark_is_given_the_sentence_without_the_way_that_it_came() -> None:

@@ -20,7 +20,9 @@ from segbroker.spark import jvm
 from segbroker.spark.cluster import END_TIME, Cluster
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss, OptionError, SourceError, SourceUnavailable
+from segbroker.spark.offsets import Offsets
 from segbroker.spark.options import parse_options
+from segbroker.spark.planning import Planner
 from segbroker.spark.source import BatchReader, StreamReader
 
 from ..support.ports import keep_port
@@ -522,6 +524,35 @@ def test_a_restarted_reader_replays_a_batch_from_its_two_offsets_alone(
     assert len(expected) == 10
 
 
+@pytest.mark.parametrize(
+    "offset",
+    [
+        7,
+        ["a"],
+        {"logOffset": 0},
+        {"clicks": {"zero": 1}},
+        {"clicks": {"0": None}},
+        {"$topic_ids": {"clicks": "short"}},
+        {"clicks": {"0": 1}, "$start": {"clicks": 0}},
+    ],
+)
+def test_an_offset_of_another_source_is_refused_in_a_sentence(
+    topics: Topics,
+    topic: str,
+    stream: Stream,
+    offset: Any,  # noqa: ANN401
+) -> None:
+    """As of a checkpoint that another query has left, or of one that was edited."""
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    begin = reader.initialOffset()
+    asks: list[Callable[[], object]] = [lambda: reader.partitions(begin, offset)]
+    if "$start" not in str(offset):
+        asks.append(lambda: reader.latestOffset(offset, ALL))
+    for ask in asks:
+        with pytest.raises(SourceError, match=r"^the checkpoint has the offset .* another source"):
+            ask()
+
+
 def test_a_partition_that_appears_is_read_from_its_first_record(
     topics: Topics, name: Name, stream: Stream
 ) -> None:
@@ -550,6 +581,22 @@ def test_a_pattern_takes_in_topics_that_appear(topics: Topics, name: Name, strea
     end = reader.latestOffset(start, ALL)
     assert without_ids(end) == {f"{prefix}-a": {"0": 0}, f"{prefix}-b": {"0": 2}}
     assert rows(reader, reader.partitions(start, end)) == [(0, 0, b"x"), (0, 1, b"y")]
+
+
+def test_a_topic_that_is_deleted_while_a_batch_is_planned_is_said_to_be(
+    topics: Topics, name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = name()
+    topics.create(topic)
+    end = Planner.end
+
+    def deleted_before(planner: Planner) -> Offsets:
+        topics.delete(topic)
+        return end(planner)
+
+    monkeypatch.setattr(Planner, "end", deleted_before)
+    with pytest.raises(SourceError, match=f"^topic '{topic}' partition 0 was deleted while the qu"):
+        batch(topics, subscribePattern=topic).partitions()
 
 
 def test_deleted_records_are_data_loss_with_topic_partition_and_range(

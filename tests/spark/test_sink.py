@@ -206,7 +206,10 @@ def stream_batch(writer: StreamWriter, batch: int, *rows: str) -> list[WriterCom
 
 
 @pytest.mark.usefixtures("segbroker_only")
-def test_a_repeated_batch_is_done_already(topics: Topics, topic: str) -> None:
+def test_a_repeated_batch_is_done_already(
+    topics: Topics, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where Spark does not tell tasks its number, and the commit is what finds out."""
 
     def writer() -> StreamWriter:
         options = {"topic": topic, "transactionalId": f"{topic}-query"}
@@ -214,7 +217,10 @@ def test_a_repeated_batch_is_done_already(topics: Topics, topic: str) -> None:
 
     stream_batch(writer(), 0, "a", "b")
     stream_batch(writer(), 1, "c")
+    assert not caplog.records
     stream_batch(writer(), 1, "c")
+    (said,) = caplog.messages
+    assert said.startswith(f"batch 1 of query {topic}-query was committed before: it is taken for")
     stream_batch(writer(), 2, "d")
     assert values(topics.read(topic, 4)) == [b"a", b"b", b"c", b"d"]
 

@@ -251,6 +251,15 @@ def test_a_wrong_option_reaches_the_user_as_a_sentence(spark: "SparkSession") ->
         ).load().count()
 
 
+def test_a_wrong_option_of_a_stream_is_the_last_thing_that_is_said(
+    query: Query, name: Name
+) -> None:
+    wrong = {"subscribe": name(), "maxOffsetsPerTrigger": "many"}
+    with pytest.raises(Exception, match="maxOffsetsPerTrigger='many' is not a wh") as caught:
+        query.run(**wrong)
+    assert "UnboundLocalError" not in str(caught.value)
+
+
 def test_a_stream_reads_all_that_is_there_in_fair_batches_and_goes_on_from_its_checkpoint(
     query: Query, topics: Topics, name: Name
 ) -> None:
