@@ -2,7 +2,7 @@
 
 Every scenario of tests/segments/crash is run, and after each of its operations the disks that a
 power cut or the end of the process may leave are recovered, judged, written to, cut off once more
-and read again.  Four files of tests share the scenarios of the quick tier (crash/quick.py); `make
+and read again.  Two files of tests share the scenarios of the quick tier (crash/quick.py); `make
 soak` recovers every image, and those of random scenarios.  The harness itself is proved by
 test_planted_bugs, and here.
 """

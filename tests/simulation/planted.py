@@ -37,7 +37,7 @@ def main() -> None:
         found = (
             seed
             for seed in range(1, bug.seeds_max + 1)
-            if run_seed(seed, plan=bug.plan(seed), planted=bug.plant).violations
+            if run_seed(seed, plan=bug.plan(seed), until_one=True, planted=bug.plant).violations
         )
         print(f"found by seed {seed}" if (seed := next(found, 0)) else "not found", flush=True)
 

@@ -77,6 +77,19 @@ class Steps(trio.abc.Instrument):
         self._world.clock.jump(STEP_S)
 
 
+class UntilOne(trio.abc.Instrument):
+    """Gives a simulation up, once, when it has a violation."""
+
+    def __init__(self, simulation: "Simulation") -> None:
+        self._simulation = simulation
+
+    def after_io_wait(self, timeout: float) -> None:
+        nursery = self._simulation.nemesis.nursery
+        if self._simulation.world.violations and nursery is not None:
+            trio.lowlevel.remove_instrument(self)
+            nursery.start_soon(self._simulation.give_up)
+
+
 class Simulation:
     """One seed."""
 
@@ -104,6 +117,7 @@ class Simulation:
         self.transactions = Transactions(world, plan, self.history)
         self.pipelines = Pipelines(world, self.history, self.network)
         self.is_over = False
+        self._everything = trio.CancelScope()
         for topic in plan.topics:
             promise = self.history.promises[topic.name]
             promise.churned = topic.churned
@@ -117,7 +131,8 @@ class Simulation:
         """The whole run."""
         async with trio.open_nursery() as nursery:
             self.nemesis.nursery = nursery
-            nursery.start_soon(self._limit, nursery.cancel_scope)
+            self._everything = nursery.cancel_scope
+            nursery.start_soon(self._limit)
             nursery.start_soon(self.network.run)
             await self.nemesis.start()
             await self._make_topics()
@@ -157,13 +172,18 @@ class Simulation:
         for anomaly in self.history.anomalies():
             self.world.violation(str(anomaly))
 
-    async def _limit(self, everything: trio.CancelScope) -> None:
+    async def _limit(self) -> None:
         await trio.sleep(RUN_LIMIT_S)
         self.world.violation(f"the run has not ended after {RUN_LIMIT_S} s")
         if self.nemesis.process is not None:
             self.world.violation(self.nemesis.process.threads.stacks())
+        await self.give_up()
+
+    async def give_up(self) -> None:
+        """End here, with the broker."""
+        if self.nemesis.process is not None:
             await self.nemesis.process.kill(power=False)
-        everything.cancel()
+        self._everything.cancel()
 
     async def _make_topics(self) -> None:
         process = self.nemesis.process
@@ -355,12 +375,20 @@ def run_seed(
     *,
     plan: Plan | None = None,
     keep_trace: bool = False,
+    until_one: bool = False,
     planted: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Outcome:
-    """Run a seed.  `planted` puts a bug into the product for the time of the run."""
+    """Run a seed.
+
+    until_one: no further than to the first violation.
+    planted: puts a bug into the product for the time of the run.
+    """
     plan = plan or draw(seed)
     simulation = Simulation(seed, plan, keep_trace=keep_trace)
     world = simulation.world
+    instruments: list[trio.abc.Instrument] = [Steps(world)]
+    if until_one:
+        instruments.append(UntilOne(simulation))
     gc_was_on = gc.isenabled()
     gc.disable()
     try:
@@ -370,7 +398,7 @@ def run_seed(
             planted(),
         ):
             try:
-                trio.run(simulation.main, clock=world.clock, instruments=[Steps(world)])
+                trio.run(simulation.main, clock=world.clock, instruments=instruments)
             except BaseException as exc:
                 if isinstance(exc, KeyboardInterrupt):
                     raise

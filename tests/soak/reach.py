@@ -29,7 +29,7 @@ IMPORTED = Path(segbroker.segments.__file__).parent
 """Where the code that runs says that it is; an editable install links to SEGMENTS."""
 # What takes long for what it is, or looks at no code of segments/ that a mutant changes.
 WITHOUT = frozenset(
-    {"crash_images", "crash_images_2", "crash_images_3", "crash_images_4", "planted_bugs"}
+    {"crash_images", "crash_images_2", "planted_bugs"}
     | {"model", "model_crash", "compaction_model", "golden"}
 )
 BESIDE = ("broker/test_transactions.py", "broker/test_committed_offsets.py")

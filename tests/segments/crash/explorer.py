@@ -7,7 +7,9 @@
                          -> crash inside this recovery    for one image of `nested_every`
 
 An image that was examined is judged again, from memory, when more has been promised.  So an
-acknowledgement that comes before its sync is found although the image is an old one.
+acknowledgement that comes before its sync is found although the image is an old one.  Scenarios
+that share a `Memory` examine a disk that several of them may leave once: what recovery makes of it
+does not depend on who asks, and each judges it by what it was promised itself.
 
 Images are of one kind when they differ in nothing that recovery takes from them (alike.py).  With
 `alike_every` 1 each is recovered; with n, the first of a kind and one of n of the others, which
@@ -48,7 +50,8 @@ class Counts:
     """Different disks of which the outcome was judged, those of crashes inside recovery included.
     """
     recovered: int = 0
-    """Those of them that were recovered; the others are of a kind with one of these."""
+    """Those of them that were recovered, by this scenario or one that it shares a memory with; the
+    others are of a kind with one of these."""
     nested: int = 0
     covered: int = 0
     """Disks that a crash after one of the operations may leave, and what became of which is known:
@@ -69,6 +72,19 @@ class Counts:
         self.settled += other.settled
         self.seconds += other.seconds
         self.found += other.found
+
+
+class Memory:
+    """What recovery makes of disks, each of which is opened in one way."""
+
+    __slots__ = ("examined", "settled", "sights")
+
+    def __init__(self) -> None:
+        self.examined: dict[tuple[tuple[int, int], int], _Examined] = {}
+        """By the key of an image, and what its random bytes come from."""
+        self.settled: dict[tuple[int, int], Seen] = {}
+        self.sights: dict[Seen, tuple[int, Seen]] = {}
+        """Each once, numbered."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +109,8 @@ class Plan:
     """Of the disk, beside those that the scenario has."""
     deadline_s: float = float("inf")
     """On the monotonic clock; what is left then is not looked at."""
+    memories: dict[Opener, Memory] | None = None
+    """Of all scenarios that get this plan; None: each has one of its own."""
 
 
 class _Examined:
@@ -139,11 +157,11 @@ class Explorer:
         self.opener = opener
         self._plan = plan
         self._images = Images(self.disk, thorough=plan.thorough)
+        memories = {} if plan.memories is None else plan.memories
+        self._memory = memories.setdefault(opener, Memory())
         self._examined: dict[tuple[int, int], _Examined] = {}
         self._judged: set[tuple[tuple[int, int], int, bool]] = set()
         self._kinds: dict[Kind, _Examined] = {}
-        self._settled: dict[tuple[int, int], Seen] = {}
-        self._sights: dict[Seen, int] = {}
         self._sound: set[tuple[int, int, bool]] = set()
         """(number of a sight, promise, whether killed) that was judged and found right."""
         self._looked_at = -1
@@ -237,7 +255,7 @@ class Explorer:
         if known is not None and (every == 0 or image.key[0] // 8 % every):
             return known
         self.counts.recovered += 1
-        found = self._examine(image)
+        found = self._remembered(image)
         if known is None:
             self._kinds[image.kind] = found
         elif not found.problem and (found.number, found.left) != (known.number, known.left):
@@ -245,6 +263,13 @@ class Explorer:
             told = "nothing was seen" if known.seen is None else differ(known.seen, found.seen)
             what = "are seen" if found.number != known.number else "are left"
             return _Examined(found.seen, f"two disks that are alike {what} in two ways: {told}")
+        return found
+
+    def _remembered(self, image: Image) -> _Examined:
+        examined, of = self._memory.examined, (image.key, image.chance)
+        found = examined.get(of)
+        if found is None:
+            found = examined[of] = self._examine(image)
         return found
 
     def _examine(self, image: Image) -> _Examined:
@@ -258,7 +283,8 @@ class Explorer:
             return _Examined(seen, f"I7: {session.events_lost} events are told as lost, none is")
         if session.files_missed:
             return _Examined(seen, f"I7: {session.files_missed} files are told as gone, none is")
-        number = self._sights.setdefault(seen, len(self._sights))
+        sights = self._memory.sights
+        number, seen = sights.setdefault(seen, (len(sights), seen))
         every_file, left = kinds_of(disk)
         try:
             self._settle(disk, seen, every_file)
@@ -271,11 +297,11 @@ class Explorer:
     def _settle(self, disk: MemoryStorage, seen: Seen, left: int) -> None:
         """What was recovered is durable, the same again, the same without indexes, writable."""
         key = (left, disk._boot)
-        known = self._settled.get(key)
+        known = self._memory.settled.get(key)
         if known is not None:
             assert known == seen, f"I10: one disk was seen in two ways: {differ(known, seen)}"
             return
-        self._settled[key] = seen
+        self._memory.settled[key] = seen
         if left // 512 % self._plan.settle_every:
             return
         self.counts.settled += 1

@@ -135,6 +135,11 @@ class Image:
         self._seed = seed
 
     @property
+    def chance(self) -> int:
+        """What the next random bytes come from."""
+        return self._seed // SEED_STEP
+
+    @property
     def kind(self) -> Kind:
         """Equal for disks from which recovery takes the same.
 
@@ -143,7 +148,7 @@ class Image:
         is_begun = any(
             path.startswith(_SNAPSHOTS) and path.endswith(".msgpack") for path, _ in self._entries
         )
-        seed = 0 if is_begun else self._seed // SEED_STEP
+        seed = 0 if is_begun else self.chance
         there = {path: inode for path, inode in self._entries if inode is not None}
         silent = {path: self._of(there[path]) for path in says_nothing(there)}
         return self._kind - _of_silent(silent) & MASK, self._boot, seed, tuple(self._kept())
@@ -164,7 +169,7 @@ class Image:
 
     def build(self) -> MemoryStorage:
         """The disk."""
-        disk = MemoryStorage((self._seed // SEED_STEP + 1) * SEED_STEP)
+        disk = MemoryStorage((self.chance + 1) * SEED_STEP)
         disk._boot = self._boot
         folders = {"": disk._root}
         for path, inode in self._entries:

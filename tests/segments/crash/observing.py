@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple, Protocol
 from unittest.mock import patch
 
@@ -343,7 +343,9 @@ class Library:
         return Seen({LIBRARY_TOPIC: replace(topic, partitions=(partition,))})
 
 
+@cache
 def broker_opener(wal: WalConfig) -> Opener:
+    """The same one for equal settings."""
     return lambda storage: Broker(wal, storage)
 
 

@@ -1,4 +1,4 @@
-"""The quick tier of the crash images: which of them, by four files of tests; how many they are.
+"""The quick tier of the crash images: which of them, by two files of tests; how many they are.
 
 `python -m tests.segments.crash.quick` runs all of it and prints the counts that docs/reliability.md
 tells, a line per scenario with `--each`.
@@ -16,15 +16,19 @@ PLAN = Plan(
     alike_every=QUICK["alike_every"],
     settle_every=QUICK["settle_every"],
     nested_every=QUICK["nested_every"],
+    memories={},
 )
-PARTS = 4
+PARTS = 2
+"""Half of the workers compute (tests/conftest.py).  What one file has examined, another examines as
+well: so they are not more."""
 SECONDS_MAX = 900
 """For one scenario: some seconds on a quiet machine."""
 
 
 def names(part: int) -> list[str]:
-    """The scenarios of one file: every PARTS-th of them, so that large and small ones mix."""
-    return list(SCENARIOS)[part::PARTS]
+    """The scenarios of one file: those that begin alike are beside each other."""
+    size = -(-len(SCENARIOS) // PARTS)
+    return list(SCENARIOS)[part * size : (part + 1) * size]
 
 
 def look_at(name: str) -> Counts:
