@@ -26,6 +26,7 @@ only what stands above it:
     rows       rows of a data frame as records
     sink_options   the options of the sink, checked
     transactions   the requests around a transaction
+    held_records   records that wait, by partition, and where a batch ends
     writing    the records of one task on their way
     sink       the writers of batches and streams
     data_source    which of them Spark gets

@@ -26,7 +26,6 @@ leader, with the rows that they were made of.
 """
 
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -36,7 +35,6 @@ from uuid import UUID
 
 from segbroker.client.backoff import Backoff
 from segbroker.client.errors import BrokerError, SegbrokerError, broker_error
-from segbroker.client.pending import partitions_for_keys, scatter
 from segbroker.client.settings import Address, parse_codec
 from segbroker.client.spoken import ById
 from segbroker.protocol.errors import ErrorCode
@@ -51,11 +49,12 @@ from segbroker.protocol.record_batch import encode_batch
 
 from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster
 from .errors import SinkError, SourceUnavailable
+from .held_records import Held, by_partition, cut, nothing_of, sizes_of
 from .layouts import TopicLayout
 from .link import Link, now_ms
 from .offsets import TopicPartition
 from .options import Subscribe
-from .rows import Headers, Records
+from .rows import Records
 from .sink_options import SinkOptions
 from .transactions import OVER, WHY_OVER, Identity, abort, add_partitions, producer_id
 
@@ -64,9 +63,6 @@ IN_FLIGHT_MAX = 5
 # Of records that wait to be sent, before compression; and of batches in one request.
 HELD_BYTES = 4 << 20
 REQUEST_BYTES = 1 << 20
-# What a record takes in a batch besides its key, value and headers, and a header besides its own.
-RECORD_BYTES = 16
-HEADER_BYTES = 6
 SEQUENCE_END = 1 << 31
 
 # A leader that moved, and a sequence that is only out of order because the one before it was not
@@ -89,30 +85,6 @@ class Batch:
     end: int
     size: int
     sequence: int
-
-
-@dataclass(eq=False, slots=True)
-class Held:
-    """Records of one partition that wait to be sent; `sizes`: of each in a batch, at most."""
-
-    part: Records
-    sizes: list[int]
-    bytes: int = 0
-
-    def add(self, part: Records, sizes: list[int]) -> int:
-        """Put them behind the others; the bytes that they take.
-
-        All rows of a task have the same columns, so there are keys and headers in both or neither.
-        """
-        self.part.values.extend(part.values)
-        if self.part.keys is not None and part.keys is not None:
-            self.part.keys.extend(part.keys)
-        if self.part.headers is not None and part.headers is not None:
-            self.part.headers.extend(part.headers)
-        self.sizes.extend(sizes)
-        size = sum(sizes)
-        self.bytes += size
-        return size
 
 
 class RecordWriter:
@@ -150,12 +122,12 @@ class RecordWriter:
         layout = self._layout(records.topic)
         self._have_identity()
         full: list[TopicPartition] = []
-        for part in _by_partition(records, len(layout.leaders)):
+        for part in by_partition(records, len(layout.leaders)):
             key = (records.topic, self._choose(layout, part.partition))
             held = self._held.get(key)
             if held is None:
-                held = self._held[key] = Held(_nothing_of(part), [])
-            self._held_bytes += held.add(part, _sizes(part))
+                held = self._held[key] = Held(nothing_of(part), [])
+            self._held_bytes += held.add(part, sizes_of(part))
             if held.bytes >= self._batch_bytes(records.topic):
                 full.append(key)
         self.records_count += len(records.values)
@@ -282,7 +254,7 @@ class RecordWriter:
         begin, ends = 0, list(accumulate(held.sizes))
         while begin < len(ends):
             # Looked up for each: a batch that was refused meanwhile has made them smaller.
-            end, size = _cut(ends, begin, self._batch_bytes(key[0]))
+            end, size = cut(ends, begin, self._batch_bytes(key[0]))
             sequence = self._sequences[key]
             self._sequences[key] = (sequence + end - begin) % SEQUENCE_END
             yield self._batch(key, held.part, begin, end, size, sequence)
@@ -437,9 +409,9 @@ class RecordWriter:
         return True
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
-        ends, begin = list(accumulate(_sizes(batch.part)[: batch.end])), batch.begin
+        ends, begin = list(accumulate(sizes_of(batch.part)[: batch.end])), batch.begin
         while begin < batch.end:
-            end, size = _cut(ends, begin, self._batch_bytes(batch.key[0]))
+            end, size = cut(ends, begin, self._batch_bytes(batch.key[0]))
             sequence = (batch.sequence + begin - batch.begin) % SEQUENCE_END
             yield self._batch(batch.key, batch.part, begin, end, size, sequence)
             begin = end
@@ -513,30 +485,6 @@ def _is_another(before: TopicLayout, now: TopicLayout) -> bool:
     return old != new if is_known else not before.leaders.keys() <= now.leaders.keys()
 
 
-def _by_partition(records: Records, count: int) -> Iterator[Records]:
-    """The records by the partition that their keys say; None for those without a key."""
-    if records.partition is not None or records.keys is None:
-        yield records
-        return
-    partitions = partitions_for_keys(records.keys, count)
-    values = scatter(records.values, partitions, count)
-    keys = scatter(records.keys, partitions, count)
-    headers: list[list[Headers | None]] | None = None
-    if records.headers is not None:
-        headers = [[] for _ in range(count + 1)]
-        for header, partition in zip(records.headers, partitions, strict=True):
-            headers[partition].append(header)
-    for n, part in enumerate(values):
-        if part:
-            yield Records(
-                records.topic,
-                n if n < count else None,
-                part,
-                keys[n],
-                None if headers is None else headers[n],
-            )
-
-
 def _requests(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
     """The batches, cut into what one request takes: REQUEST_BYTES, or one larger batch."""
     together: list[Batch] = []
@@ -566,36 +514,3 @@ def _refused(
     topic, partition = refused[0].key
     code = codes[topic, partition]
     return refused, broker_error(code, f"topic {topic!r} partition {partition}")
-
-
-def _nothing_of(part: Records) -> Records:
-    """No records, of the same kind."""
-    return Records(
-        part.topic,
-        part.partition,
-        [],
-        None if part.keys is None else [],
-        None if part.headers is None else [],
-    )
-
-
-def _size(headers: Headers | None) -> int:
-    """Bytes of a record's headers, at most; a name takes up to 4 a character."""
-    return sum(HEADER_BYTES + 4 * len(name) + len(value or b"") for name, value in headers or ())
-
-
-def _sizes(part: Records) -> list[int]:
-    """Bytes of each record in a batch, at most."""
-    sizes = [RECORD_BYTES + len(value or b"") for value in part.values]
-    if part.keys is not None:
-        sizes = [size + len(key or b"") for size, key in zip(sizes, part.keys, strict=True)]
-    if part.headers is not None:
-        sizes = [size + _size(row) for size, row in zip(sizes, part.headers, strict=True)]
-    return sizes
-
-
-def _cut(ends: list[int], begin: int, bytes_max: int) -> tuple[int, int]:
-    """Where a batch from `begin` on ends, and its bytes: at most so many, or one larger record."""
-    before = ends[begin - 1] if begin else 0
-    end = max(begin + 1, bisect_right(ends, before + bytes_max, begin))
-    return end, ends[end - 1] - before

@@ -200,3 +200,12 @@ def test_a_module_imports_only_what_stands_above_it_in_the_list_of_its_room(pack
 
 def test_there_is_no_folder_that_would_shadow_the_installed_package() -> None:
     assert not (ROOT / "segbroker").exists()
+
+
+def test_each_folder_of_tests_is_in_the_guide() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    table = guide.partition("| in `tests/` |")[2].partition("\n\n")[0]
+    firsts = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    listed = [name for first in firsts for name in re.findall(r"`(\w+)/`", first)]
+    there = {path.parent.name for path in (ROOT / "tests").glob("*/[!_]*")}
+    assert sorted(listed) == sorted(there)

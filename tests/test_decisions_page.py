@@ -9,7 +9,7 @@ def test_every_decision_is_in_the_list_under_its_title() -> None:
     pages = sorted(FOLDER.glob("0*.md"))
     assert pages
     lines = (FOLDER / "README.md").read_text().splitlines()
-    listed = [line for line in lines if "](0" in line]
+    listed = [line for line in lines if line.startswith("- [0")]
     assert sorted(listed) == [
         f"- [{page.name[:4]}]({page.name}) {page.read_text().splitlines()[0].removeprefix('# ')}"
         for page in pages

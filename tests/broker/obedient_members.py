@@ -9,7 +9,7 @@ from segbroker.protocol.messages_consumer_groups import (
 )
 
 from ..support.wire_client import WireClient
-from .test_consumer_groups import beat, joining
+from ..support.wire_consumers import beat, joining
 
 
 class Member:

@@ -40,7 +40,7 @@ from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.metadata.acls import acls_of
 
 from .authorization_case import ALTER, DESCRIBE, GROUP, OF_CLUSTER, READ, T29, TOPIC, WRITE
-from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
+from .guarded import ALICE, allow, connect_from, filled, guarded, rule
 
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
 

@@ -16,15 +16,15 @@ from ..compare.cases_groups import joining, stood, synced
 from ..compare.stage import Stage
 from ..support.waiting import DEADLINE_S
 from ..support.wire_client import connect
+from ..support.wire_consumers import beat, described
+from ..support.wire_consumers import joining as joining_848
 from ..support.wire_groups import WireMember
 from ..support.wire_groups import described as classic_described
 from ..support.wire_transactions import until
 from .classic_member import ClassicMember
 from .conftest import serving
-from .test_consumer_groups import beat, described
-from .test_consumer_groups import joining as joining_848
+from .restarts import broker_on
 from .test_group_migration import kind
-from .test_group_restarts import broker_on
 
 GROUP_SUBSCRIBED_TO_TOPIC = 86
 NOT_LEADER, UNSUPPORTED_VERSION = 6, 35

@@ -22,7 +22,7 @@ from ..support.waiting import becomes
 from ..support.wire_client import connect, fetch_request, software
 from .authorization_case import ALTER, OF_CLUSTER, READ, T29, TOPIC
 from .conftest import Events, serving
-from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
+from .guarded import ALICE, BOB, allow, connect_from, guarded, rule
 from .test_quotas import alter, alteration
 from .test_rules_in_force import creating
 

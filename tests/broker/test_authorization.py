@@ -4,8 +4,7 @@
 127.0.0.2   bob: nobody has allowed him anything
 """
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from typing import Any, cast
 from uuid import UUID
 
@@ -20,7 +19,6 @@ from segbroker.broker.groups.streams_topology import TOPICS_MAX
 from segbroker.broker.guards.authorized import GUARDS, OPEN
 from segbroker.broker.recording import recorded
 from segbroker.broker.requests import SLOW_ANSWERS
-from segbroker.broker.server import Broker
 from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_consumer_groups as consumer_groups
 from segbroker.protocol import messages_core as core
@@ -29,7 +27,7 @@ from segbroker.protocol import messages_security as security
 from segbroker.protocol import messages_share_groups as share_groups
 from segbroker.protocol import messages_streams_groups as streams_groups
 from segbroker.protocol import messages_transactions as transactions
-from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
+from segbroker.protocol.acls import Operation, PatternType, Permission
 from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
@@ -38,18 +36,17 @@ from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
-from segbroker.segments.metadata.acls import Acl
 
 from ..support.waiting import becomes
 from ..support.wire_client import (
     Closed,
-    WireClient,
     batch,
     connect,
     fetch_request,
     produce_request,
     values,
 )
+from ..support.wire_consumers import joining as consumer_joining
 from ..support.wire_streams import StreamsMember, internal, statuses, subtopology
 from ..support.wire_transactions import some, until
 from .authorization_case import (
@@ -75,51 +72,7 @@ from .authorization_case import (
 from .authorization_cases import ASKS_ABOUT_ITSELF, CASES, LISTS
 from .authorization_cases_groups import OFFSETS
 from .conftest import Events, serving
-from .test_consumer_groups import joining as consumer_joining
-
-ALICE, BOB = "127.0.0.1", "127.0.0.2"
-
-
-def rule(
-    operation: Operation,
-    kind: ResourceType,
-    name: str,
-    *,
-    host: str = ALICE,
-    principal: str = "User:ANONYMOUS",
-    pattern: PatternType = PatternType.LITERAL,
-    permission: Permission = Permission.ALLOW,
-) -> Acl:
-    return Acl(int(kind), name, int(pattern), principal, host, int(operation), int(permission))
-
-
-async def allow(broker: Broker, *rules: Acl) -> None:
-    """Add rules as a super user would."""
-    assert broker.core.authorizer is not None
-    done = trio.Event()
-    broker.core.authorizer.create(rules, lambda error: done.set())
-    await done.wait()
-
-
-@asynccontextmanager
-async def connect_from(host: str, broker: Broker) -> AsyncIterator[WireClient]:
-    stream = await trio.open_tcp_stream(*broker.address, local_address=host)
-    async with stream:
-        yield WireClient(stream)
-
-
-@asynccontextmanager
-async def guarded(
-    storage: MemoryStorage | None = None, **keys: str | int | bool
-) -> AsyncIterator[Broker]:
-    async with serving(storage=storage, authorizer="acl", **keys) as broker:  # type: ignore[arg-type]
-        yield broker
-
-
-async def filled(broker: Broker) -> None:
-    """A topic t with a record, made by the broker itself."""
-    topics = broker.core.topics
-    await topics.create("t", 1, topics.topic_config({}))
+from .guarded import ALICE, BOB, allow, connect_from, filled, guarded, rule
 
 
 def is_tried(case: Case) -> bool:

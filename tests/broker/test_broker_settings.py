@@ -1,6 +1,5 @@
 """Settings of the broker that change while it runs, as a client sees them."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,97 +13,32 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.broker_settings import SET
 
-from ..support.wire_client import Closed, WireClient, connect
+from ..support.wire_client import Closed, connect
+from ..support.wire_consumers import beat, joining
+from ..support.wire_settings import (
+    APPEND_KEY,
+    DEFAULT,
+    DELETE_KEY,
+    DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT,
+    DYNAMIC_GROUP,
+    DYNAMIC_LOGGER,
+    GROUP,
+    LOGGER,
+    SET_KEY,
+    STATIC,
+    SUBTRACT_KEY,
+    alter,
+    alter_all,
+    describe,
+    replace,
+    told,
+)
 from .conftest import Events, manager, serving
-from .test_consumer_groups import beat, joining
 
 ROOT = Path(__file__).parent.parent.parent
-BROKER, LOGGER, GROUP = 4, 8, 32
-SET_KEY, DELETE_KEY, APPEND_KEY, SUBTRACT_KEY = 0, 1, 2, 3
 INT, LONG, DOUBLE, LIST = 3, 5, 6, 7
 NO_LIST = "Can't APPEND to key slots_max because its type is not LIST."
-DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER, DYNAMIC_GROUP = 2, 3, 4, 5, 6, 8
-
-
-async def alter(client: WireClient, broker: str, **values: str | None) -> tuple[int, str | None]:
-    """Change settings one by one; dots in names are written as two underscores."""
-    return await alter_all(client, broker, values)
-
-
-async def alter_all(
-    client: WireClient,
-    broker: str,
-    values: Mapping[str, str | None],
-    *,
-    kind: int = BROKER,
-    operation: int | None = None,
-    validate_only: bool = False,
-) -> tuple[int, str | None]:
-    """The same, with everything that may be said."""
-    request = messages.IncrementalAlterConfigsRequest(
-        resources=[
-            messages.IncrementalAlterConfigsRequestResource(
-                resource_type=kind,
-                resource_name=broker,
-                configs=[
-                    messages.IncrementalAlterConfigsRequestConfig(
-                        name=key.replace("__", "."),
-                        config_operation=(
-                            operation
-                            if operation is not None
-                            else DELETE_KEY
-                            if value is None
-                            else SET_KEY
-                        ),
-                        value=value,
-                    )
-                    for key, value in values.items()
-                ],
-            )
-        ],
-        validate_only=validate_only,
-    )
-    reply = await client.ask(request, messages.IncrementalAlterConfigsResponse, 1)
-    return reply.responses[0].error_code, reply.responses[0].error_message
-
-
-async def replace(client: WireClient, broker: str, **values: str) -> int:
-    request = messages.AlterConfigsRequest(
-        resources=[
-            messages.AlterConfigsRequestResource(
-                resource_type=BROKER,
-                resource_name=broker,
-                configs=[
-                    messages.AlterConfigsRequestConfig(name=key, value=value)
-                    for key, value in values.items()
-                ],
-            )
-        ],
-        validate_only=False,
-    )
-    reply = await client.ask(request, messages.AlterConfigsResponse, 2)
-    return reply.responses[0].error_code
-
-
-async def describe(
-    client: WireClient, broker: str, *, kind: int = BROKER
-) -> dict[str, messages.DescribeConfigsResponseConfig]:
-    request = messages.DescribeConfigsRequest(
-        resources=[
-            messages.DescribeConfigsRequestResource(
-                resource_type=kind, resource_name=broker, configuration_keys=None
-            )
-        ],
-        include_synonyms=True,
-    )
-    reply = await client.ask(request, messages.DescribeConfigsResponse, 4)
-    assert reply.results[0].error_code == 0, reply.results[0].error_message
-    return {row.name: row for row in reply.results[0].configs}
-
-
-def told(row: messages.DescribeConfigsResponseConfig) -> tuple[object, ...]:
-    """Value, source, and what each place says."""
-    return row.value, row.config_source, [(one.value, one.source) for one in row.synonyms]
 
 
 async def test_a_setting_of_this_broker_hides_that_of_every_broker_and_of_the_start() -> None:

@@ -13,9 +13,9 @@ from segbroker.segments.errors import StorageError
 
 from ..support.patient_clock import passes
 from ..support.wire_client import connect, values
+from ..support.wire_settings import alter
 from ..support.wire_transactions import Tx, read, until
 from .conftest import Events, serving
-from .test_broker_settings import alter
 
 
 @pytest.mark.parametrize(

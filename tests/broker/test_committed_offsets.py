@@ -44,11 +44,11 @@ from segbroker.segments.metadata.committed import Content, Offsets, offsets_of
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
+from ..support.wire_consumers import commit as commit_as
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import until
 from .conftest import Events, serving
 from .obedient_members import Member
-from .test_consumer_groups import commit as commit_as
 
 
 async def commit(

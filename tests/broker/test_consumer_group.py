@@ -1,7 +1,7 @@
 """The state machine of one KIP-848 group: epochs, step by step reconciliation, fencing, time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -38,19 +38,10 @@ from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 
 from ..support.counted import CountedBytes, CountedName
+from .group_topics import Topic, topics_of
 
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
-
-
-@dataclass(frozen=True)
-class Topic:
-    topic_id: UUID
-    partitions: int
-
-
-def topics_of(**counts: int) -> dict[str, Topic]:
-    return {name: Topic(UUID(bytes=name.encode() * 16), n) for name, n in counts.items()}
 
 
 TOPICS = topics_of(a=4, b=2)

@@ -35,12 +35,12 @@ from segbroker.segments.metadata.generations import GENERATION, Generation, Kept
 from ..support.gated_storage import GatedStorage
 from ..support.patient_clock import passes
 from ..support.wire_client import WireClient
+from ..support.wire_consumers import beat, commit, described, joining
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import until
 from .conftest import FORGETFUL, Events
 from .obedient_members import Member, joined, settled
-from .test_consumer_groups import beat, commit, described, joining
-from .test_group_restarts import broker_on, cut_off, killed
+from .restarts import broker_on, cut_off, killed
 
 
 def written_of(broker: Broker) -> Mapping[str, Any]:

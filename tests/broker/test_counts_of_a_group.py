@@ -20,7 +20,8 @@ from segbroker.broker.refused import Refused
 from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 from segbroker.segments.metadata.consumer_groups import KeptGroup
 
-from .test_consumer_group import SESSION_MS, topics_of
+from .group_topics import topics_of
+from .test_consumer_group import SESSION_MS
 
 STEPS = 120
 REBALANCE_MS = 5_000

@@ -8,8 +8,8 @@ from segbroker.broker.configuration.descriptors import NO_LIMIT, divide
 from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
 
 from ..support.wire_client import connect
+from ..support.wire_settings import alter
 from .conftest import Events, serving
-from .test_broker_settings import alter
 
 ENOUGH = 64 + 8 + 2 * 4_096 + 1_000 + 10_000
 

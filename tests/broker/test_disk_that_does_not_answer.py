@@ -12,10 +12,10 @@ from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import connect
+from ..support.wire_consumers import beat, commit, described, joining
 from ..support.wire_groups import WireMember
 from .conftest import serving
 from .obedient_members import Member, settled
-from .test_consumer_groups import beat, commit, described, joining
 
 
 async def test_only_what_changes_waits_and_all_of_it_goes_on_when_the_disk_answers() -> None:

@@ -27,13 +27,13 @@ from segbroker.segments.metadata.committed import CommitRow
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import Closed, connect, fetch_request, values
+from ..support.wire_consumers import joining
 from ..support.wire_groups import WireMember
 from .conftest import Events, manager, serving
 from .obedient_members import Member, settled
+from .restarts import broker_on
 from .test_committed_offsets import stands
-from .test_consumer_groups import joining
 from .test_consumer_restarts import written_of
-from .test_group_restarts import broker_on
 
 
 async def test_a_waiting_fetch_is_answered_and_then_the_connection_is_closed() -> None:

@@ -29,8 +29,8 @@ from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, batch, connect, produce_request
 from .conftest import serving
+from .logins import guarded, log_in
 from .test_express_bounds import parked, send_at_once
-from .test_login import guarded, log_in
 from .test_tls import connect_tls, protected, trusting
 
 Row = ProduceResponsePartition

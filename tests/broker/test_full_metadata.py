@@ -8,9 +8,9 @@ from segbroker.protocol.messages_transactions import InitProducerIdRequest, Init
 from segbroker.segments.metadata import metadata
 
 from ..support.wire_client import connect
+from ..support.wire_groups import commit_of
 from ..support.wire_transactions import Tx
 from .conftest import serving
-from .test_hostile_groups import commit_of
 
 
 async def test_where_the_metadata_is_full_groups_go_on_and_no_new_names_are_taken(

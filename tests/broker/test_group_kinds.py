@@ -10,14 +10,14 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.generations import SECTION, has_members
 
 from ..support.wire_client import WireClient
+from ..support.wire_consumers import beat as consumer_beat
+from ..support.wire_consumers import described
+from ..support.wire_consumers import joining as consumer_joining
+from ..support.wire_shares import delete, listed
 from ..support.wire_streams import beat, beating, joining
 from ..support.wire_transactions import until
 from .classic_member import ClassicMember
-from .test_consumer_groups import beat as consumer_beat
-from .test_consumer_groups import described
-from .test_consumer_groups import joining as consumer_joining
-from .test_group_restarts import broker_on
-from .test_share_group_apis import delete, listed
+from .restarts import broker_on
 
 KEPT = {"group_streams_initial_rebalance_delay_ms": 0, "group_kept_empty_ms": 60_000}
 

@@ -33,11 +33,11 @@ from segbroker.protocol.messages_groups import (
 from ..support.patient_clock import passes
 from ..support.waiting import DEADLINE_S
 from ..support.wire_client import WireClient, connect
+from ..support.wire_consumers import beat, described, fetch_code, joining, read_by
 from .classic_member import ClassicMember
 from .conftest import serving
 from .obedient_members import Member, settled
-from .test_consumer_groups import beat, described, fetch_code, joining, read_by
-from .test_group_restarts import broker_on
+from .restarts import broker_on
 
 ALL = [("t", 0), ("t", 1)]
 

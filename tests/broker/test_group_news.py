@@ -34,6 +34,7 @@ from . import test_group as classics
 from . import test_mixed_group as mixed
 from . import test_share_group as shares
 from .conftest import Events, serving
+from .group_topics import topics_of
 
 # Event, reason, member: as far as a test of a state machine looks.
 Line = tuple[str, str, str]
@@ -205,7 +206,7 @@ def test_a_consumer_group_tells_each_rise_of_its_epoch_and_when_all_have_followe
         "group_rebalance_began",
         "group_stable",
     ]
-    one.topics = two.topics = consumers.topics_of(a=6, b=2)
+    one.topics = two.topics = topics_of(a=6, b=2)
     consumers.settle(one, two)
     one.beat = one.beat._replace(names=frozenset("b"))
     one.heartbeat(full=True)

@@ -1,8 +1,7 @@
 """Members of classic groups over the end of their broker: kills, power cuts, failing disks."""
 
 import errno
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -21,16 +20,15 @@ from segbroker.protocol.messages_groups import (
     ListGroupsResponse,
 )
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import Storage
 
 from ..support.gated_storage import GatedStorage
 from ..support.patient_clock import passes
-from ..support.wire_client import WireClient, connect
+from ..support.wire_consumers import beat, joining
 from ..support.wire_groups import GROUP, WireMember, described
 from ..support.wire_transactions import V2, Tx, until
 from .classic_member import ClassicMember
-from .conftest import FORGETFUL, Events, serving
-from .test_consumer_groups import beat, joining
+from .conftest import FORGETFUL, Events
+from .restarts import broker_on, cut_off, killed
 
 
 class BootlessStorage(MemoryStorage):
@@ -38,35 +36,6 @@ class BootlessStorage(MemoryStorage):
 
     def boot_id(self) -> str:
         return ""
-
-
-@asynccontextmanager
-async def broker_on(
-    storage: Storage | None, connections: int = 1, **changes: int | str
-) -> AsyncIterator[tuple[Broker, list[WireClient]]]:
-    """A broker that does not wait for further members, and connections to it.
-
-    storage: None is an empty disk.
-    """
-    async with AsyncExitStack() as stack:
-        keys: dict[str, str | int | bool] = {
-            "group_initial_rebalance_delay_ms": 0,
-            "group_min_session_timeout_ms": 1,
-            **changes,
-        }
-        serve = serving(
-            storage=storage,
-            now_ms=wall_ms,
-            express=True,
-            clock=None,
-            descriptors_max=None,
-            **keys,
-        )
-        broker = await stack.enter_async_context(serve)
-        yield (
-            broker,
-            [await stack.enter_async_context(connect(broker.address)) for _ in range(connections)],
-        )
 
 
 def written_of(broker: Broker) -> Mapping[str, Any]:
@@ -91,17 +60,6 @@ async def both_sync(one: WireMember, two: WireMember) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other.sync)
         await leader.sync(**{m.member_id: m.member_id.encode() for m in (one, two)})
-
-
-def killed(disk: MemoryStorage) -> MemoryStorage:
-    return disk.after_kill()
-
-
-def cut_off(disk: MemoryStorage) -> MemoryStorage:
-    """With nothing but what was synced, on a machine that says that it was not started anew."""
-    image = disk.after_power_cut()
-    image._boot = disk._boot
-    return image
 
 
 @pytest.mark.parametrize("ended", [killed, cut_off])

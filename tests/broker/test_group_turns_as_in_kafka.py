@@ -17,9 +17,9 @@ from segbroker.protocol.messages_groups import (
 )
 
 from ..support.wire_client import connect
+from ..support.wire_consumers import beat, joining
 from .classic_member import ClassicMember
 from .conftest import serving
-from .test_consumer_groups import beat, joining
 from .test_group_migration import ALL
 
 

@@ -35,9 +35,6 @@ from segbroker.protocol.messages_groups import (
     LeaveGroupRequest,
     LeaveGroupRequestMember,
     LeaveGroupResponse,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -74,15 +71,15 @@ from ..support.patient_clock import passes
 from ..support.steps import calls_of_a_step
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect
-from ..support.wire_groups import GROUP, WireMember, described
+from ..support.wire_consumers import beat as consumer_beat
+from ..support.wire_consumers import described as described_consumers
+from ..support.wire_consumers import joining as consumer_joining
+from ..support.wire_groups import GROUP, WireMember, commit_of, described
+from ..support.wire_shares import beat as share_beat
+from ..support.wire_shares import sharing
 from ..support.wire_transactions import V2, Tx, until
 from .conftest import serving
-from .test_consumer_groups import beat as consumer_beat
-from .test_consumer_groups import described as described_consumers
-from .test_consumer_groups import joining as consumer_joining
 from .test_hostile import ITEMS, turns_of_others
-from .test_share_group_apis import beat as share_beat
-from .test_share_group_apis import sharing
 
 NAMES = [f"group-{n}" for n in range(ITEMS)]
 TIMES = 2_000
@@ -93,22 +90,6 @@ TIMES = 2_000
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler has had its time after every item, however fast the machine."""
     monkeypatch.setattr(pace, "STEP_S", -1.0)
-
-
-def commit_of(*partitions: int, metadata: str = "") -> OffsetCommitRequest:
-    """By nobody who is a member."""
-    rows = [
-        OffsetCommitRequestPartition(
-            partition_index=n, committed_offset=1, committed_metadata=metadata
-        )
-        for n in partitions
-    ]
-    return OffsetCommitRequest(
-        group_id=GROUP,
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
-    )
 
 
 LARGE_REQUESTS: list[tuple[Message, int]] = [

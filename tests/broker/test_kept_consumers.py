@@ -22,7 +22,8 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.consumer_groups import SECTION, Content, Says, changed, groups_in
 
-from .test_consumer_group import SESSION_MS, TOPICS, Client, Topic, group, part, settle, topics_of
+from .group_topics import Topic, topics_of
+from .test_consumer_group import SESSION_MS, TOPICS, Client, group, part, settle
 
 OUT = (
     ErrorCode.UNKNOWN_MEMBER_ID,

@@ -29,7 +29,7 @@ from ..support.daemon import start
 from ..support.wire_client import connect
 from ..support.wire_transactions import V2, Tx
 from .obedient_members import Member, settled
-from .test_group_restarts import broker_on, cut_off, killed
+from .restarts import broker_on, cut_off, killed
 
 STALE = ErrorCode.STALE_MEMBER_EPOCH
 EVERY = (0, 1, 2, 3)

@@ -41,7 +41,7 @@ from ..support.waiting import becomes
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
 from .conftest import Events, serving
-from .test_authorization import connect_from
+from .guarded import connect_from
 from .test_memory_of_waiting import held_opening
 
 

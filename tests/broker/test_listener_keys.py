@@ -17,9 +17,9 @@ from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.certificates import Authority
 from ..support.wire_client import connect
+from ..support.wire_settings import DEFAULT, DYNAMIC_BROKER, STATIC, alter_all, describe
 from .conftest import Events, serving
-from .test_broker_settings import DEFAULT, DYNAMIC_BROKER, STATIC, alter_all, describe
-from .test_login import choose, guarded, is_served, log_in
+from .logins import choose, guarded, is_served, log_in
 from .test_tls import certificate_of
 
 TWO: Final[dict[str, Any]] = {

@@ -14,8 +14,8 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
 
 from ..support.wire_client import WireClient, connect
+from ..support.wire_settings import alter_all, describe
 from .conftest import Events, serving
-from .test_broker_settings import alter_all, describe
 
 INNER, OUTER = 0, 1
 MAX = "listener.name.inner.max.connections"

@@ -41,7 +41,6 @@ from segbroker.protocol.messages_security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
-    SaslHandshakeResponse,
 )
 from segbroker.protocol.sasl import SASL_MESSAGE_SIZE_MAX, encode_plain
 from segbroker.protocol.schema import Message
@@ -57,67 +56,10 @@ from segbroker.segments.metadata.credentials import Content, Credentials, creden
 
 from ..support.waiting import becomes, until
 from ..support.wire_client import Closed, WireClient, connect
-from .conftest import Events, manager, serving
-from .test_authorization import connect_from
-from .test_broker_settings import alter
-
-SHA_256 = ScramMechanism.SHA_256
-LISTENERS = "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
-NONCE = b"n" * 18
-
-
-@asynccontextmanager
-async def guarded(
-    storage: MemoryStorage | None = None, **keys: str | int | bool
-) -> AsyncIterator[Broker]:
-    """A broker with the user alice, whose password is wonderland."""
-    settings: dict[str, str | int | bool] = {
-        "listeners": LISTENERS,
-        "initial_user": "alice",
-        "initial_password": "wonderland",
-        "authentication_failure_delay_ms": 20,
-    }
-    async with serving(storage=storage, **settings | keys) as broker:  # type: ignore[arg-type]
-        yield broker
-
-
-async def choose(client: WireClient, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
-    return await client.ask(
-        SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, version
-    )
-
-
-async def prove(client: WireClient, message: bytes) -> SaslAuthenticateResponse:
-    return await client.ask(
-        SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse, 2
-    )
-
-
-async def log_in(
-    client: WireClient,
-    mechanism: str = "SCRAM-SHA-256",
-    user: str = "alice",
-    password: str = "wonderland",
-) -> SaslAuthenticateResponse:
-    """The last answer of a login."""
-    assert (await choose(client, mechanism)).error_code == 0
-    if mechanism == "PLAIN":
-        return await prove(client, encode_plain(user, password))
-    kind = ScramMechanism(int(mechanism[-3:]) // 256)
-    scram = ScramClient(kind, user, password, NONCE)
-    challenge = await prove(client, scram.first())
-    assert challenge.error_code == 0
-    last = await prove(client, scram.answer(challenge.auth_bytes))
-    assert last.error_code != 0 or scram.verify(last.auth_bytes)
-    return last
-
-
-async def is_served(client: WireClient) -> bool:
-    try:
-        await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
-    except Closed:
-        return False
-    return True
+from ..support.wire_settings import alter
+from .conftest import Events, manager
+from .guarded import connect_from
+from .logins import NONCE, SHA_256, choose, guarded, is_served, log_in, prove
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -26,18 +26,8 @@ from ..support.issuer import Issuer
 from ..support.wire_client import Closed, WireClient, connect
 from . import test_oauth
 from .conftest import Events
-from .test_login import (
-    NONCE,
-    SHA_256,
-    choose,
-    delete,
-    described,
-    guarded,
-    is_served,
-    log_in,
-    prove,
-    set_password,
-)
+from .logins import NONCE, SHA_256, choose, guarded, is_served, log_in, prove
+from .test_login import delete, described, set_password
 from .test_oauth import issuer as issuer  # a fixture
 from .test_tls import connect_tls, protected, trusting
 
@@ -132,7 +122,7 @@ async def test_a_refused_token_is_answered_after_a_while(issuer: Issuer, tmp_pat
     ):
         await test_oauth.choose(client)
         began = trio.current_time()
-        reply = await test_oauth.prove(client, encode_bearer("a.b.c", {}))
+        reply = await prove(client, encode_bearer("a.b.c", {}))
         assert reply.auth_bytes == b'{"status":"invalid_token"}'
         assert trio.current_time() - began >= 0.2
 

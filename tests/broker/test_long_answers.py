@@ -55,12 +55,11 @@ from segbroker.protocol.schema import Message
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect, fetch_request
-from ..support.wire_groups import GROUP
+from ..support.wire_groups import GROUP, commit_of
 from ..support.wire_streams import beat as streams_beat
 from ..support.wire_streams import internal, subtopology
 from ..support.wire_streams import joining as streams_joining
 from .conftest import Events, serving
-from .test_hostile_groups import commit_of
 
 WIDE = 4_000
 """Partitions: above what takes no room."""

@@ -32,16 +32,16 @@ from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.traced_memory import comes_below
 from ..support.wire_client import WireClient, connect
+from ..support.wire_consumers import beat as consumer_beat
+from ..support.wire_consumers import joining as consumer_joining
+from ..support.wire_shares import beat as share_beat
+from ..support.wire_shares import sharing
 from ..support.wire_streams import beat as streams_beat
 from ..support.wire_streams import beating, internal, subtopology
 from ..support.wire_streams import joining as streams_joining
 from ..support.wire_transactions import until
 from .conftest import Events, serving
-from .test_consumer_groups import beat as consumer_beat
-from .test_consumer_groups import joining as consumer_joining
-from .test_group_restarts import broker_on
-from .test_share_group_apis import beat as share_beat
-from .test_share_group_apis import sharing
+from .restarts import broker_on
 
 FULL = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 NO_SYNC = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -18,14 +18,14 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatRequest
 
 from ..support.gated_storage import GatedStorage
+from ..support.wire_consumers import beat
 from ..support.wire_transactions import until
 from .classic_member import ClassicMember
 from .conftest import Events
 from .obedient_members import Member
+from .restarts import broker_on
 from .test_consumer_group import REBALANCE_MS, SESSION_MS, TOPICS, Client, answered, group, part
-from .test_consumer_groups import beat
 from .test_consumer_restarts import until_described
-from .test_group_restarts import broker_on
 
 AT_ONCE_MS = 1
 """The time to let go."""

@@ -33,10 +33,10 @@ from ..support.gated_storage import GatedStorage
 from ..support.scrape import Scraped, get, scrape
 from ..support.waiting import becomes
 from ..support.wire_client import WireClient, batch, connect, produce_request
+from ..support.wire_groups import commit_of
+from ..support.wire_settings import alter
 from ..support.wire_transactions import NOW_MS, Tx
 from .conftest import serving
-from .test_broker_settings import alter
-from .test_hostile_groups import commit_of
 
 PAGE: Final = "127.0.0.1:0"
 STATES: Final = "segbroker_group_state"

@@ -12,14 +12,14 @@ from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient
+from ..support.wire_consumers import beat, commit, described, joining
 from ..support.wire_transactions import until
 from .classic_member import ClassicMember
 from .conftest import Events
 from .obedient_members import Member
-from .test_consumer_groups import beat, commit, described, joining
+from .restarts import broker_on, cut_off, killed
 from .test_consumer_restarts import written_of
 from .test_group_migration import ALL, alone, kind, large, of_two_epochs, read_of
-from .test_group_restarts import broker_on, cut_off, killed
 from .test_group_restarts import written_of as generations_of
 
 

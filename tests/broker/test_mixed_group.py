@@ -25,7 +25,8 @@ from segbroker.protocol.consumer_protocol import (
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.generations import Generation
 
-from .test_consumer_group import REBALANCE_MS, SESSION_MS, Client, group, topics_of
+from .group_topics import topics_of
+from .test_consumer_group import REBALANCE_MS, SESSION_MS, Client, group
 
 TOPICS = topics_of(a=5)
 RUNS = 60

@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from segbroker.broker.configuration.config import BrokerConfig, InvalidConfig, merge
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse, ProduceResponse
+from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntity,
@@ -26,7 +26,6 @@ from segbroker.protocol.messages_quotas import (
     AlterClientQuotasResponse,
 )
 from segbroker.protocol.messages_security import (
-    SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
@@ -36,6 +35,7 @@ from segbroker.protocol.oauthbearer import encode_bearer
 from ..support.issuer import EXPECTED, ISSUER, Issuer
 from ..support.wire_client import Closed, WireClient, batch, connect, produce_request
 from .conftest import Events, serving
+from .logins import is_served, prove
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +78,6 @@ async def choose(client: WireClient, version: int = 1) -> None:
     assert reply.error_code == 0
 
 
-async def prove(client: WireClient, message: bytes) -> SaslAuthenticateResponse:
-    return await client.ask(
-        SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse, 2
-    )
-
-
 async def log_in(client: WireClient, token: str) -> SaslAuthenticateResponse:
     """The last answer of a login; a refusal is acknowledged."""
     await choose(client)
@@ -92,14 +86,6 @@ async def log_in(client: WireClient, token: str) -> SaslAuthenticateResponse:
         assert reply.error_code == 0
         reply = await prove(client, b"\x01")
     return reply
-
-
-async def is_served(client: WireClient) -> bool:
-    try:
-        await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
-    except Closed:
-        return False
-    return True
 
 
 async def test_who_has_a_token_is_its_user_until_it_expires(

@@ -65,8 +65,8 @@ from ..support.wire_client import (
     produce_request,
 )
 from .conftest import Events, manager, serving
-from .test_authorization import connect_from
-from .test_login import log_in
+from .guarded import connect_from
+from .logins import log_in
 from .test_memory_of_waiting import held_opening
 
 Parts = dict[str, str | None]

@@ -36,9 +36,9 @@ from segbroker.segments.errors import PartitionReadOnly
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, produce_request, values
+from ..support.wire_settings import alter_all
 from ..support.wire_transactions import V2, Tx, read
 from .conftest import NOT_BY_ITSELF_MS, serving
-from .test_broker_settings import alter_all
 
 TOPIC = 2
 TEXT = b"the quick brown fox jumps over the lazy dog; " * 40

@@ -15,6 +15,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
 from segbroker.segments.metadata.acls import Acl
 
+from ..support.wire_consumers import joining
 from .authorization_case import (
     C31,
     CREATE,
@@ -29,8 +30,7 @@ from .authorization_case import (
     X53,
 )
 from .authorization_cases_groups import OFFSETS
-from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
-from .test_consumer_groups import joining
+from .guarded import ALICE, allow, connect_from, filled, guarded, rule
 from .test_topic_ids import id_of
 
 NOT_TOLD = -(2**31)

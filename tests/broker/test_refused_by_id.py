@@ -38,7 +38,7 @@ from segbroker.protocol.schema import Message
 
 from ..support.wire_client import WireClient, batch
 from .authorization_case import GROUP, READ, TOPIC, codes
-from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
+from .guarded import ALICE, BOB, allow, connect_from, guarded, rule
 from .test_topic_ids import fetch_of, id_of, produce_of
 
 NAME = "merger-of-acme"

@@ -14,7 +14,7 @@ from segbroker.protocol import messages_transactions as transactions
 from segbroker.protocol.schema import Message
 
 from .authorization_case import DESCRIBE, GROUP
-from .test_authorization import ALICE, allow, connect_from, guarded, rule
+from .guarded import ALICE, allow, connect_from, guarded, rule
 
 NUMBERS = [0, 1] * 1_000
 

@@ -54,10 +54,9 @@ from ..support.wire_client import (
     produce_request,
     values,
 )
-from ..support.wire_groups import GROUP, WireMember
+from ..support.wire_groups import GROUP, WireMember, commit_of
 from ..support.wire_shares import Sharing, topic_id
 from .conftest import Events, serving
-from .test_hostile_groups import commit_of
 
 ITEMS_MAX = limits.REQUEST_ITEMS_COUNT_MAX
 ROWS = 2_000

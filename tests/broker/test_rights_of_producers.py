@@ -31,7 +31,7 @@ from .authorization_case import (
     codes,
 )
 from .conftest import Events
-from .test_authorization import ALICE, BOB, allow, connect_from, filled, guarded, rule
+from .guarded import ALICE, BOB, allow, connect_from, filled, guarded, rule
 
 
 async def take_away(broker: Broker, gone: Acl) -> None:

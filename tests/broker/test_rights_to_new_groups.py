@@ -16,7 +16,7 @@ from segbroker.protocol.messages_share_groups import (
 from ..support.wire_client import WireClient
 from ..support.wire_streams import StreamsMember, counting, subtopology
 from .authorization_case import CREATE, DELETE, DESCRIBE, GROUP, READ, T29, TOPIC
-from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
+from .guarded import ALICE, BOB, allow, connect_from, guarded, rule
 from .test_rights_of_producers import take_away
 from .test_share_offset_apis import all_of, described, forget, put, some_of, stands
 

@@ -17,7 +17,7 @@ from ..support.waiting import becomes
 from ..support.wire_client import WireClient
 from .authorization_case import ALL, ALTER, OF_CLUSTER, READ, T29, TOPIC, WRITE
 from .conftest import Events
-from .test_authorization import ALICE, BOB, allow, connect_from, filled, guarded, rule
+from .guarded import ALICE, BOB, allow, connect_from, filled, guarded, rule
 
 
 def creating(*rules: Acl) -> security.CreateAclsRequest:

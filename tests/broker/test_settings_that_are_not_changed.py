@@ -15,8 +15,8 @@ from segbroker.protocol.messages_admin import (
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
+from ..support.wire_settings import alter, alter_all
 from .conftest import Events, serving
-from .test_broker_settings import alter, alter_all
 from .test_settings_apis import describe
 
 LOGGER, GROUP = 8, 32

@@ -26,7 +26,7 @@ from ..support.wire_shares import (
     set_on_group,
 )
 from ..support.wire_shares import topic_id as id_of
-from .test_group_restarts import broker_on, killed
+from .restarts import broker_on, killed
 
 GROUP = "g"
 COUNT = 10

@@ -49,15 +49,16 @@ from ..support.wire_shares import (
     Given,
     Said,
     Sharing,
+    delete,
+    listed,
     set_on_group,
     topic_id,
 )
 from ..support.wire_transactions import V2, Tx
 from .classic_member import ClassicMember
 from .conftest import Events, serving
-from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
-from .test_group_restarts import broker_on, cut_off, killed
-from .test_share_group_apis import delete, listed
+from .guarded import ALICE, allow, connect_from, filled, guarded, rule
+from .restarts import broker_on, cut_off, killed
 
 GROUP = "g"
 WAIT = 30_000

@@ -6,7 +6,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import connect
 from ..support.wire_shares import GAP, Sharing, topic_id
-from .test_group_restarts import broker_on
+from .restarts import broker_on
 from .test_share_fetch import GROUP, offsets, sharing
 
 WAIT = 30_000

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -19,17 +18,9 @@ from segbroker.broker.loop.loop_clock import NEVER_MS
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 
+from .group_topics import Topic, topics_of
+
 SESSION_MS = 45_000
-
-
-@dataclass(frozen=True)
-class Topic:
-    topic_id: UUID
-    partitions: int
-
-
-def topics_of(**counts: int) -> dict[str, Topic]:
-    return {name: Topic(UUID(bytes=name.encode() * 16), n) for name, n in counts.items()}
 
 
 TOPICS = topics_of(a=3, b=2)

@@ -8,12 +8,8 @@ from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.messages_groups import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
 )
@@ -25,61 +21,26 @@ from segbroker.protocol.messages_share_groups import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupDescribeResponseGroup,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
 )
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.share_groups import STATES, ShareRow, states_fields
 
 from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect
+from ..support.wire_consumers import beat as consumer_beat
+from ..support.wire_consumers import commit, described, join_classic, joining
+from ..support.wire_settings import GROUP, alter_all
+from ..support.wire_shares import beat, delete, listed, sharing
 from ..support.wire_transactions import Tx
 from .conftest import serving
-from .test_broker_settings import GROUP, alter_all
-from .test_consumer_groups import beat as consumer_beat
-from .test_consumer_groups import commit, described, join_classic, joining
 
 KEPT_MS = 60_000
-
-
-def sharing(member: str = "m", epoch: int = 0, **changes: object) -> ShareGroupHeartbeatRequest:
-    request = ShareGroupHeartbeatRequest(
-        group_id="g",
-        member_id=member,
-        member_epoch=epoch,
-        subscribed_topic_names=None if epoch else ["t"],
-    )
-    for name, value in changes.items():
-        setattr(request, name, value)
-    return request
-
-
-async def beat(
-    client: WireClient, request: ShareGroupHeartbeatRequest
-) -> ShareGroupHeartbeatResponse:
-    return await client.ask(request, ShareGroupHeartbeatResponse, 1)
 
 
 async def describe(client: WireClient, name: str = "g") -> ShareGroupDescribeResponseGroup:
     request = ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
     reply = await client.ask(request, ShareGroupDescribeResponse, 1)
     return reply.groups[0]
-
-
-async def listed(
-    client: WireClient, *, types: tuple[str, ...] = (), states: tuple[str, ...] = ()
-) -> list[tuple[str, str, str, str]]:
-    request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-    reply = await client.ask(request, ListGroupsResponse, 5)
-    return [
-        (one.group_id, one.protocol_type, one.group_state, one.group_type) for one in reply.groups
-    ]
-
-
-async def delete(client: WireClient, name: str = "g") -> int:
-    request = DeleteGroupsRequest(groups_names=[name])
-    reply = await client.ask(request, DeleteGroupsResponse, 2)
-    return reply.results[0].error_code
 
 
 def work_on_records(broker: Broker, group: str = "g") -> None:

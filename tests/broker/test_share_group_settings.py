@@ -9,8 +9,8 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import connect
+from ..support.wire_settings import DEFAULT, DYNAMIC_GROUP, GROUP, alter, alter_all, describe, told
 from .conftest import serving
-from .test_broker_settings import DEFAULT, DYNAMIC_GROUP, GROUP, alter, alter_all, describe, told
 
 HOUR_MS = 60 * 60 * 1000
 

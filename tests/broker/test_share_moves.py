@@ -17,10 +17,10 @@ from segbroker.segments.metadata.metadata_log import MetadataLog
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
+from ..support.wire_groups import commit_of
 from ..support.wire_shares import ACCEPT, Given, Sharing, set_on_group, topic_id
 from .conftest import serving
-from .test_group_restarts import broker_on
-from .test_hostile_groups import commit_of
+from .restarts import broker_on
 from .test_share_offset_apis import all_of, codes, forget, put, stands
 
 GROUP = "g"

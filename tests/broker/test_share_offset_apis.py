@@ -34,10 +34,10 @@ from segbroker.segments.metadata.share_groups import ROWS_MAX, STATES, ShareRow,
 
 from ..support.share_members import JOIN, LEAVE, say
 from ..support.wire_client import WireClient, connect
+from ..support.wire_groups import commit_of
 from ..support.wire_shares import ACCEPT, Sharing
 from ..support.wire_transactions import V2, Tx
 from .conftest import serving
-from .test_hostile_groups import commit_of
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 Rows = dict[tuple[str, int], tuple[int, int, int]]

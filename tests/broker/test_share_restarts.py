@@ -26,7 +26,7 @@ from ..support.wire_shares import (
     set_on_group,
     topic_id,
 )
-from .test_group_restarts import broker_on, cut_off, killed
+from .restarts import broker_on, cut_off, killed
 
 GROUP = "g"
 PARTITIONS = 2

@@ -21,7 +21,7 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_shares import ACCEPT, FINAL, VERSION, Given, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import V2, Tx
 from .conftest import Events, serving
-from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
+from .guarded import ALICE, allow, connect_from, filled, guarded, rule
 
 GROUP = "g"
 MANY = 300

@@ -24,16 +24,16 @@ from segbroker.protocol.messages_transactions import (
 from segbroker.protocol.schema import Message
 
 from ..support.wire_client import WireClient, connect
+from ..support.wire_consumers import beat, joining
 from ..support.wire_groups import WireMember
+from ..support.wire_shares import beat as share_beat
+from ..support.wire_shares import sharing
 from ..support.wire_streams import StreamsMember, beating, rows_of
 from ..support.wire_streams import beat as streams_beat
 from ..support.wire_streams import settled as settled_streams
 from .conftest import serving
 from .obedient_members import Member, joined, settled
-from .test_consumer_groups import beat, joining
-from .test_group_restarts import broker_on
-from .test_share_group_apis import beat as share_beat
-from .test_share_group_apis import sharing
+from .restarts import broker_on
 
 Sign = Callable[[WireMember], tuple[Message, int]]
 SESSION_MS = 10_000

@@ -27,7 +27,8 @@ from ..support.certificates import Authority
 from ..support.waiting import becomes
 from ..support.wire_client import connect
 from .conftest import Events, serving
-from .test_login import SHA_256, delete, guarded, is_served, log_in, set_password
+from .logins import SHA_256, guarded, is_served, log_in
+from .test_login import delete, set_password
 from .test_tls import hello_of, protected
 
 SHA_512 = ScramMechanism.SHA_512

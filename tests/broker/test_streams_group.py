@@ -23,18 +23,10 @@ from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.streams_groups import KeptMember
 
+from .group_topics import Topic, topics_of
+
 SESSION_MS = 45_000
 REBALANCE_MS = 10_000
-
-
-@dataclass(frozen=True)
-class Topic:
-    topic_id: UUID
-    partitions: int
-
-
-def topics_of(**counts: int) -> dict[str, Topic]:
-    return {name: Topic(UUID(bytes=name.encode().ljust(16)), n) for name, n in counts.items()}
 
 
 def topology(epoch: int = 0, name: str = "0") -> Topology:

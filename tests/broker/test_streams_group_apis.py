@@ -30,6 +30,12 @@ from segbroker.protocol.messages_streams_groups import (
 from ..support.gated_storage import GatedStorage
 from ..support.patient_clock import passes
 from ..support.wire_client import WireClient
+from ..support.wire_consumers import beat as consumer_beat
+from ..support.wire_consumers import commit, fetch_code, join_classic
+from ..support.wire_consumers import joining as consumer_joining
+from ..support.wire_settings import GROUP, alter_all
+from ..support.wire_shares import beat as share_beat
+from ..support.wire_shares import delete, listed, sharing
 from ..support.wire_streams import (
     StreamsMember,
     beat,
@@ -45,13 +51,7 @@ from ..support.wire_streams import (
 )
 from ..support.wire_transactions import until
 from .conftest import Events
-from .test_broker_settings import GROUP, alter_all
-from .test_consumer_groups import beat as consumer_beat
-from .test_consumer_groups import commit, fetch_code, join_classic
-from .test_consumer_groups import joining as consumer_joining
-from .test_group_restarts import broker_on
-from .test_share_group_apis import beat as share_beat
-from .test_share_group_apis import delete, listed, sharing
+from .restarts import broker_on
 
 AT_ONCE = {"group_streams_initial_rebalance_delay_ms": 0}
 KEPT = {**AT_ONCE, "group_kept_empty_ms": 60_000}

@@ -20,6 +20,10 @@ from segbroker.segments.metadata.streams_groups import SECTION, STREAMS_GROUP, g
 
 from ..support.gated_storage import GatedStorage
 from ..support.patient_clock import passes
+from ..support.wire_consumers import beat as consumer_beat
+from ..support.wire_consumers import commit
+from ..support.wire_consumers import joining as consumer_joining
+from ..support.wire_shares import delete, listed
 from ..support.wire_streams import (
     StreamsMember,
     beat,
@@ -34,11 +38,7 @@ from ..support.wire_streams import (
 )
 from ..support.wire_transactions import until
 from .conftest import Events
-from .test_consumer_groups import beat as consumer_beat
-from .test_consumer_groups import commit
-from .test_consumer_groups import joining as consumer_joining
-from .test_group_restarts import broker_on, cut_off, killed
-from .test_share_group_apis import delete, listed
+from .restarts import broker_on, cut_off, killed
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden"
 AT_ONCE = {"group_streams_initial_rebalance_delay_ms": 0, "group_kept_empty_ms": 60_000}

@@ -2,8 +2,7 @@
 
 import time
 import tracemalloc
-from dataclasses import dataclass
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
@@ -19,11 +18,7 @@ from segbroker.broker.groups.streams_topology import (
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 
-
-@dataclass(frozen=True)
-class Topic:
-    topic_id: UUID
-    partitions: int
+from .group_topics import Topic
 
 
 def topics(**counts: int) -> dict[str, Topic]:

@@ -14,7 +14,7 @@ from segbroker.protocol.messages_consumer_groups import (
 from ..support.certificates import Authority
 from .authorization_case import GROUP, READ, TOPIC
 from .conftest import Events
-from .test_authorization import allow, rule
+from .guarded import allow, rule
 from .test_tls import connect_tls, is_served, protected, trusting
 
 

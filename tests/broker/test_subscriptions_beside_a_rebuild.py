@@ -15,17 +15,13 @@ from segbroker.broker.groups.server_assignors import ASSIGNORS, DEFAULT
 from segbroker.broker.groups.topic_regex import TopicRegex
 from segbroker.segments.metadata.consumer_groups import KeptGroup
 
+from .group_topics import Topic
+
 PATTERNS = ("a.*", ".*1", "b[0-3]", ".*", "c?a.*")
 NAMES = [letter + str(n) for letter in "abc" for n in range(5)]
 VIEWERS = ("one", "two", "three")
 UNKNOWN = ""
 """Who said it when there were no rules yet: sees nothing."""
-
-
-@dataclass(frozen=True)
-class Topic:
-    topic_id: UUID
-    partitions: int
 
 
 class Rules:

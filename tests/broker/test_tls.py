@@ -42,7 +42,7 @@ from ..support.key_updates import CIPHER, key_updates, secret_in
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect, fetch_request, values
 from .conftest import PATIENT, Events, manager, serving
-from .test_login import log_in
+from .logins import log_in
 
 RECORD_OVERHEAD: Final = 22
 """Bytes of a record of TLS 1.3 besides its data."""

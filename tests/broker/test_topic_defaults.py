@@ -12,8 +12,7 @@ from segbroker.protocol.record_batch import encode_batch
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect, fetch_request, produce_request
-from .conftest import serving
-from .test_broker_settings import (
+from ..support.wire_settings import (
     BROKER,
     DEFAULT,
     DYNAMIC_BROKER,
@@ -23,6 +22,7 @@ from .test_broker_settings import (
     alter,
     describe,
 )
+from .conftest import serving
 
 NOW_MS = 1_700_000_000_000
 TOPIC = 2

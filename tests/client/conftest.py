@@ -9,6 +9,9 @@ from segbroker.client import Admin
 
 from ..support.daemon import Daemon, running
 
+Run = Callable[..., object]
+"""Runs an async function, under trio or asyncio."""
+
 
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
@@ -34,7 +37,7 @@ def made(daemon: Daemon, topic: str) -> str:
 
 
 @pytest.fixture(params=["trio", "asyncio"])
-def run(request: pytest.FixtureRequest) -> Callable[..., object]:
+def run(request: pytest.FixtureRequest) -> Run:
     """Runs an async function under one of the two backends, from a plain test."""
     import anyio
 

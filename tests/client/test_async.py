@@ -37,8 +37,7 @@ from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, start
 from ..support.ports import keep_port
 from ..support.waiting import within_one_of
-
-Run = Callable[..., object]
+from .conftest import Run
 
 
 def numbers(count: int) -> list[bytes | None]:

@@ -35,7 +35,7 @@ from segbroker.client import (
 )
 
 from ..support.daemon import Daemon
-from .test_async import Run
+from .conftest import Run
 
 WAIT_S = 60
 

@@ -20,7 +20,7 @@ from segbroker.client.transport import Transport
 
 from ..support.daemon import Daemon
 from ..support.waiting import DEADLINE_S
-from .test_async import Run
+from .conftest import Run
 
 MANY = 1_000_000  # tries to connect: more than there are in the time of a test
 

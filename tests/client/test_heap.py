@@ -3,7 +3,6 @@
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -11,8 +10,7 @@ from segbroker.client import AsyncProducer, Producer
 from segbroker.client.heap import keep_freed_memory
 
 from ..support.daemon import Daemon
-
-Run = Callable[..., object]
+from .conftest import Run
 
 # Batches as a producer makes and frees them: eight of half a megabyte under way, a hundred times.
 PROGRAM = """

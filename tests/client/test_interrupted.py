@@ -45,7 +45,8 @@ from segbroker.client.transport import Transport
 
 from ..support.daemon import Daemon
 from ..support.waiting import DEADLINE_S, until
-from .test_async import Run, numbers
+from .conftest import Run
+from .test_async import numbers
 
 COUNT = 3_000
 NEVER: Any = {"commit_interval_ms": 600_000}

@@ -23,7 +23,7 @@ from segbroker.client import (
 from segbroker.client.errors import MessageTooLarge
 
 from ..support.daemon import Daemon
-from .test_async import Run
+from .conftest import Run
 
 COUNT = 50
 

@@ -36,7 +36,7 @@ from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.cutting_proxy import CuttingProxy
 from ..support.ports import keep_port
-from .test_async import Run
+from .conftest import Run
 from .test_transactions import protocol
 
 __all__ = ["protocol"]

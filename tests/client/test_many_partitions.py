@@ -8,7 +8,7 @@ from segbroker.client import Admin, AsyncConsumer, Consumer, Producer
 from segbroker.client.progress import Handing
 
 from ..support.daemon import Daemon
-from .test_async import Run
+from .conftest import Run
 
 COUNT = 20
 

@@ -33,7 +33,7 @@ from segbroker.client.errors import MessageTooLarge
 
 from ..support.daemon import Daemon
 from ..support.waiting import within_one_of
-from .test_async import Run
+from .conftest import Run
 
 # Typed programs do not get here: whoever has no type checker gets the sentence instead.
 Mistake = Callable[[Any], object]

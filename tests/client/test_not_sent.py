@@ -8,7 +8,7 @@ from segbroker.client import AsyncProducer, BrokerUnreachable, DeliveryFailed, P
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.cutting_proxy import CuttingProxy
-from .test_async import Run
+from .conftest import Run
 from .test_left_transactions import TOPIC, held_broker, values
 
 LIMITED: Any = {"delivery_timeout_ms": 3_000, "buffer_bytes": 40_000, "batch_bytes": 4_000}

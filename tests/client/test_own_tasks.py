@@ -33,7 +33,7 @@ from segbroker.client import (
 
 from ..support.daemon import Daemon
 from ..support.waiting import DEADLINE_S
-from .test_async import Run
+from .conftest import Run
 from .test_oauth import by
 
 Client = AsyncProducer | AsyncConsumer[Any] | AsyncShareConsumer[Any] | AsyncAdmin

@@ -10,7 +10,8 @@ import pytest
 from segbroker.client import AsyncConsumer, Consumer, Producer, Record
 
 from ..support.daemon import Daemon
-from .test_async import Run, numbers
+from .conftest import Run
+from .test_async import numbers
 
 COUNT = 1_000
 

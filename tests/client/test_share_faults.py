@@ -47,6 +47,7 @@ from segbroker.protocol.messages_share_groups import ShareAcknowledgeResponse, S
 from segbroker.protocol.record_batch import GapReason, gap_batches
 
 from ..support.waiting import DEADLINE_S, until, within_one_of
+from .conftest import Run
 from .replaying import TOPIC, Replaying, Request, metadata, versions
 from .scripted_shares import (
     ANSWER,
@@ -59,7 +60,6 @@ from .scripted_shares import (
     poll,
     working,
 )
-from .test_async import Run
 from .test_interrupted import Interrupting
 
 

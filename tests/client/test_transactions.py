@@ -42,7 +42,7 @@ from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running
 from ..support.ports import keep_port
 from ..support.waiting import until
-from .test_async import Run
+from .conftest import Run
 
 
 @pytest.fixture(params=[2, 1], ids=["protocol2", "protocol1"])

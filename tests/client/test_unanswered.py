@@ -8,7 +8,7 @@ from segbroker.testing.embedded import EmbeddedBroker
 from ..support.cutting_proxy import CuttingProxy
 from ..support.ports import keep_port
 from ..support.waiting import until
-from .test_async import Run
+from .conftest import Run
 
 VALUE = bytes(100_000)
 # More than the buffer and what two sockets hold.

@@ -16,7 +16,8 @@ from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import Frame
 
-from .test_failures import TreacherousStorage, manager_on, readable, write
+from .test_failures import TreacherousStorage, readable, write
+from .tools import manager_on
 
 Loop: TypeAlias = list[Callable[[], None]]
 """What waits for the loop."""

@@ -15,7 +15,8 @@ from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crashing import CrashingStorage, Killed
-from .test_failures import manager_on, readable, write
+from .test_failures import readable, write
+from .tools import manager_on
 
 Change = Callable[[DiskManager], object]
 

@@ -19,10 +19,10 @@ from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_doubted_ends import UNSYNCED
-from .test_failures import TreacherousStorage, manager_on, readable, write
+from .test_failures import TreacherousStorage, readable, write
 from .test_looked_at_meanwhile import hear
 from .test_torn_marks import boot_of
-from .tools import SMALL, as_after_a_checkpoint, flip, values_of
+from .tools import SMALL, as_after_a_checkpoint, flip, manager_on, values_of
 
 POLICIES = pytest.mark.parametrize("policy", ["readonly", "refuse"])
 GAP = {"on.corruption": "gap"}

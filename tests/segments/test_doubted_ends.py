@@ -27,9 +27,9 @@ from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crash.recording import RecordingStorage
-from .test_failures import TreacherousStorage, manager_on, partition_on, readable, write
+from .test_failures import TreacherousStorage, partition_on, readable, write
 from .test_looked_at_meanwhile import hear
-from .tools import SMALL
+from .tools import SMALL, manager_on
 
 UNSYNCED = pytest.mark.parametrize("durability", ["disk", "memory"])
 SMALL_BLOCKS = patch.object(ceilings, "BLOCK", 8)

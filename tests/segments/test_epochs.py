@@ -6,7 +6,6 @@ from unittest.mock import patch
 import pytest
 
 from segbroker.protocol.record_batch import gap_reason, iter_batches, patch_batch, read_header
-from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file
 from segbroker.segments.files.manifest import HEADER_SIZE as MANIFEST_HEADER_SIZE
@@ -15,17 +14,11 @@ from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.recovery.epochs import _Chain, epochs_of
 from segbroker.segments.settings.topic_config import TopicConfig
 
-from .tools import SMALL, append, batch_of, flip, read_from
+from .tools import SMALL, append, batch_of, flip, manager_on, read_from
 
 FOLDER = "/data/topics/t/partition_0"
 MANIFEST = f"{FOLDER}/t_partition_0.manifest"
 EPOCH_POSITION = 12
-
-
-def manager_on(disk: MemoryStorage) -> DiskManager:
-    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
-    manager.open()
-    return manager
 
 
 def partition_of(disk: MemoryStorage) -> DiskHandler:

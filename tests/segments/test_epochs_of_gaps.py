@@ -15,8 +15,7 @@ from segbroker.segments.log.sealing import seal
 from segbroker.segments.partition.handler import DiskHandler
 
 from .compacted import Compacted
-from .test_epochs import manager_on
-from .tools import SMALL, append, as_after_a_checkpoint, batch_of, lose_wal, read_from
+from .tools import SMALL, append, as_after_a_checkpoint, batch_of, lose_wal, manager_on, read_from
 
 FOLDER = "/data/topics/t/partition_0"
 LOG = f"{FOLDER}/t_partition_0_segment_0.log"

@@ -25,7 +25,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.replay import shard_number
 
-from .tools import SMALL, append, batch_of, offsets_in, read_from
+from .tools import SMALL, append, batch_of, manager_on, offsets_in, read_from
 
 DISK = TopicConfig({**SMALL.overrides, "durability": "disk"})
 
@@ -78,12 +78,6 @@ class _TreacherousFile(MemoryFile):
             disk.meanwhile()
             raise OSError(disk.error, "planted", self.path)
         super().fdatasync()
-
-
-def manager_on(disk: MemoryStorage) -> DiskManager:
-    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
-    manager.open()
-    return manager
 
 
 def partition_on(

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from segbroker.segments.checks.findings import Level
 from segbroker.segments.checks.log_check import LogChecker
-from segbroker.segments.directory.manager import DiskManager, NewTopic, TopicMeta
+from segbroker.segments.directory.manager import NewTopic, TopicMeta
 from segbroker.segments.directory.topic_registry import REMOVED_AT_ONCE
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import (
@@ -21,7 +21,7 @@ from segbroker.segments.names import partition_paths
 from segbroker.segments.recovery.survey import Circumstances
 from segbroker.segments.settings.topic_config import TopicConfig
 
-from .tools import append, batch_of, offsets_in, read_from
+from .tools import append, batch_of, manager_on, offsets_in, read_from
 
 TOPICS = "/data/topics"
 DISK = TopicConfig({"durability": "disk"})
@@ -58,12 +58,6 @@ class _File(MemoryFile):
         super().fdatasync()
 
 
-def managed(disk: MemoryStorage) -> DiskManager:
-    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
-    manager.open()
-    return manager
-
-
 def wanted(*names: str, config: TopicConfig = DISK) -> list[NewTopic]:
     return [NewTopic(name, 2, config) for name in names]
 
@@ -73,7 +67,7 @@ NAMES = [f"t{number}" for number in range(50)]
 
 def test_topics_that_are_made_together_are_durable_with_two_syncs_of_the_log() -> None:
     disk = Syncs()
-    manager = managed(disk)
+    manager = manager_on(disk)
     manager.create_topic("first", 1, DISK)  # the log has its first file then
     disk.synced.clear()
     made = manager.create_topics(wanted(*NAMES))
@@ -81,7 +75,7 @@ def test_topics_that_are_made_together_are_durable_with_two_syncs_of_the_log() -
     assert len([path for path in disk.synced if path.endswith(".log")]) == 2
     assert disk.synced.count(TOPICS) == 1
     assert {f"{TOPICS}/{name}" for name in NAMES} <= set(disk.synced)
-    again = managed(disk.after_power_cut())
+    again = manager_on(disk.after_power_cut())
     assert sorted(again.topics) == sorted(["first", *NAMES])
     for name in NAMES:
         assert again.topics[name] == manager.topics[name]
@@ -89,7 +83,7 @@ def test_topics_that_are_made_together_are_durable_with_two_syncs_of_the_log() -
 
 
 def test_each_of_them_has_an_outcome_of_its_own() -> None:
-    manager = managed(MemoryStorage())
+    manager = manager_on(MemoryStorage())
     manager.create_topic("there", 1, DISK)
     asked = [
         NewTopic("a", 1, DISK),
@@ -111,13 +105,13 @@ def test_each_of_them_has_an_outcome_of_its_own() -> None:
 
 def test_topics_of_names_that_are_alike_go_on_where_they_are_there() -> None:
     disk = MemoryStorage()
-    manager = managed(disk)
+    manager = manager_on(disk)
     older = TopicMeta("x_y", UUID(int=7), 1, TopicConfig({"durability": "ephemeral"}), 0)
     manager.create_topic("x.y", 1, FSYNC)
     manager.record_now("topic_created", **encode_topic(older))  # as earlier versions did
     for _ in ("as they were recorded", "as they are in the snapshot"):
         manager.close()
-        manager = managed(disk)
+        manager = manager_on(disk)
         assert set(manager.topics) == {"x.y", "x_y"}
         assert manager.get_handler("x.y", 0).log_end_offset == 0
         assert manager.get_handler("x_y", 0).log_end_offset == 0
@@ -131,13 +125,13 @@ def test_topics_of_names_that_are_alike_go_on_where_they_are_there() -> None:
 
 def test_where_their_directories_cannot_be_synced_none_of_them_was_made() -> None:
     disk = Syncs()
-    manager = managed(disk)
+    manager = manager_on(disk)
     disk.failing = f"{TOPICS}/b"
     outcomes = manager.create_topics(wanted("a", "b", "c"))
     assert all(isinstance(outcome, StorageError) for outcome in outcomes)
     assert not manager.topics
     disk.failing = ""
-    assert not managed(disk.after_kill()).topics
+    assert not manager_on(disk.after_kill()).topics
     made = manager.create_topics(wanted("a", "b", "c"))
     assert all(isinstance(outcome, TopicMeta) for outcome in made)
     append(manager.get_handler("b", 1), batch_of(b"v"))
@@ -145,7 +139,7 @@ def test_where_their_directories_cannot_be_synced_none_of_them_was_made() -> Non
 
 def test_topics_that_are_deleted_together_are_gone_with_one_sync_of_the_log() -> None:
     disk, gone = Syncs(), NAMES[:10]
-    manager = managed(disk)
+    manager = manager_on(disk)
     manager.create_topics(wanted(*gone, "kept", config=FSYNC))
     for name in (*gone[:5], "kept"):
         append(manager.get_handler(name, 0), batch_of(b"v"))
@@ -155,14 +149,14 @@ def test_topics_that_are_deleted_together_are_gone_with_one_sync_of_the_log() ->
     assert len([path for path in disk.synced if path.endswith(".log")]) == 2
     assert disk.synced.count(TOPICS) == 1
     assert disk.listdir(TOPICS) == ["kept"]
-    again = managed(disk.after_power_cut())
+    again = manager_on(disk.after_power_cut())
     assert list(again.topics) == ["kept"]
     assert offsets_in(read_from(again.get_handler("kept", 0), 0)) == [0]
 
 
 def test_a_deleted_topic_of_more_partitions_than_are_removed_at_once_is_removed() -> None:
     disk = MemoryStorage()
-    manager = managed(disk)
+    manager = manager_on(disk)
     manager.create_topic("t", 2 * REMOVED_AT_ONCE + 1, DISK)
     manager.get_handler("t", 7)
     manager.delete_topic("t")
@@ -171,7 +165,7 @@ def test_a_deleted_topic_of_more_partitions_than_are_removed_at_once_is_removed(
 
 def test_a_partition_that_never_was_open_is_opened_without_a_sync_and_closed_without_one() -> None:
     disk = Syncs()
-    manager = managed(disk)
+    manager = manager_on(disk)
     manager.create_topics(wanted("t"))
     disk.synced.clear()
     manager.get_handler("t", 0)
@@ -180,7 +174,7 @@ def test_a_partition_that_never_was_open_is_opened_without_a_sync_and_closed_wit
     manager.close()
     assert [path for path in disk.synced if path.startswith(TOPICS)] == []
     disk.synced.clear()
-    again = managed(disk)
+    again = manager_on(disk)
     disk.synced.clear()
     again.get_handler("t", 1)
     assert disk.synced == []
@@ -188,7 +182,7 @@ def test_a_partition_that_never_was_open_is_opened_without_a_sync_and_closed_wit
 
 def test_what_is_durable_in_a_log_has_a_manifest_that_is() -> None:
     disk = Syncs()
-    manager = managed(disk)
+    manager = manager_on(disk)
     manager.create_topics(wanted("t"))
     handler = manager.get_handler("t", 0)
     folder = f"{TOPICS}/t/partition_0"
@@ -198,7 +192,7 @@ def test_what_is_durable_in_a_log_has_a_manifest_that_is() -> None:
     image = disk.after_power_cut()
     names = ["t_partition_0.manifest", "t_partition_0_segment_0.log"]
     assert image.listdir(folder) == names
-    report = managed(image)
+    report = manager_on(image)
     assert offsets_in(read_from(report.get_handler("t", 0), 0))[:1] == [0]
     assert "manifest_rebuilt" not in report.report.counts
     disk.synced.clear()
@@ -209,33 +203,33 @@ def test_what_is_durable_in_a_log_has_a_manifest_that_is() -> None:
 
 def test_a_log_start_is_durable_also_where_nothing_of_the_log_was() -> None:
     disk = Syncs()
-    manager = managed(disk)
+    manager = manager_on(disk)
     manager.create_topics(wanted("t", config=MEMORY))
     handler = manager.get_handler("t", 0)
     for value in (b"a", b"b", b"c"):
         append(handler, batch_of(value))
     handler.delete_records_before(2)
-    again = managed(disk.after_power_cut()).get_handler("t", 0)
+    again = manager_on(disk.after_power_cut()).get_handler("t", 0)
     assert again.log_start_offset == 2
 
 
 def test_after_a_kill_the_manifest_is_durable_before_anybody_is_served() -> None:
     disk = MemoryStorage()
-    manager = managed(disk)
+    manager = manager_on(disk)
     manager.create_topics(wanted("t"))
     append(manager.get_handler("t", 0), batch_of(b"a"))
     killed = disk.after_kill()  # nothing was synced, and all is there
-    managed(killed).get_handler("t", 0)
+    manager_on(killed).get_handler("t", 0)
     image = killed.after_power_cut()
     assert "t_partition_0.manifest" in image.listdir(f"{TOPICS}/t/partition_0")
-    manager = managed(image)
+    manager = manager_on(image)
     manager.get_handler("t", 0)
     assert "manifest_rebuilt" not in manager.report.counts
 
 
 def test_records_of_a_deleted_topic_are_its_own_also_without_a_manifest() -> None:
     disk = Syncs()
-    manager = managed(disk)
+    manager = manager_on(disk)
     manager.create_topics(wanted("t"))
     append(manager.get_handler("t", 0), batch_of(b"a"))
     before = disk.after_kill()
@@ -244,7 +238,7 @@ def test_records_of_a_deleted_topic_are_its_own_also_without_a_manifest() -> Non
     after = disk.after_kill()
     # The metadata of after the deletion, the directories of before it.
     after._root.names["data"].names["topics"] = before._root.names["data"].names["topics"]  # type: ignore[union-attr]
-    again = managed(after)
+    again = manager_on(after)
     assert [row.what for row in again.report.rows] == ["orphan_removed"]
     assert after.listdir(TOPICS) == []
 
@@ -252,7 +246,7 @@ def test_records_of_a_deleted_topic_are_its_own_also_without_a_manifest() -> Non
 def test_a_missing_manifest_is_damage_only_in_a_log_that_was_synced() -> None:
     for closes, level in ((False, Level.NOTE), (True, Level.DAMAGE)):
         disk = MemoryStorage()
-        manager = managed(disk)
+        manager = manager_on(disk)
         manager.create_topics(wanted("t"))
         append(manager.get_handler("t", 0), batch_of(b"a"))
         if closes:

@@ -11,7 +11,7 @@ from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import UnknownTopic
 from segbroker.segments.settings.topic_config import TopicConfig
 
-from .tools import SMALL, append, batch_of, offsets_in, read_from
+from .tools import SMALL, append, batch_of, manager_on, offsets_in, read_from
 
 
 class HeldStorage(MemoryStorage):
@@ -30,24 +30,18 @@ class HeldStorage(MemoryStorage):
         return super().open(path, create=create, read_only=read_only)
 
 
-def opened(disk: MemoryStorage) -> DiskManager:
-    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
-    manager.open()
-    return manager
-
-
 @pytest.mark.parametrize("policy", ["gap", "refuse"])
 def test_what_is_opened_of_a_deleted_topic_touches_nothing_of_the_next_of_its_name(
     policy: str,
 ) -> None:
     disk = HeldStorage()
     config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
-    manager = opened(disk)
+    manager = manager_on(disk)
     manager.create_topic("t", 1, config)
     for number in range(12):
         append(manager.get_handler("t", 0), batch_of(b"%03d" % number + b"x" * 57))
     manager.close()
-    manager = opened(disk)
+    manager = manager_on(disk)
     disk.held = "/data/topics/t/partition_0/t_partition_0_segment_3.log"
     outcomes: list[type] = []
     is_made = threading.Event()
@@ -76,7 +70,7 @@ def test_what_is_opened_of_a_deleted_topic_touches_nothing_of_the_next_of_its_na
         thread.join(60)
     assert outcomes == [UnknownTopic]
     append(manager.get_handler("t", 0), batch_of(b"first"))
-    for one in (manager, opened(disk.after_kill())):
+    for one in (manager, manager_on(disk.after_kill())):
         handler = one.get_handler("t", 0)
         assert (handler.log_start_offset, handler.high_watermark) == (0, 1)
         assert offsets_in(read_from(handler, 0, 1)) == [0]

@@ -17,13 +17,7 @@ from .crash.images import Images
 from .crash.recording import Fault, RecordingStorage
 from .crashing import Killed
 from .test_putting_back import dies_behind
-from .tools import SMALL, append, batch_of, offsets_in, read_from
-
-
-def manager_on(disk: MemoryStorage) -> DiskManager:
-    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
-    manager.open()
-    return manager
+from .tools import SMALL, append, batch_of, manager_on, offsets_in, read_from
 
 
 def disk_with_topics(*names: str) -> MemoryStorage:

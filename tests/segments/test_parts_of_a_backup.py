@@ -30,7 +30,7 @@ from segbroker.segments.wal.files import list_files
 from segbroker.segments.witness import WAL_FROM, least
 
 from .crash.observing import see_handler
-from .tools import append, batch_of
+from .tools import append, batch_of, manager_on
 
 PARTITION = partition_paths("/data", "t", 0).folder
 WAL = "/data/wal"
@@ -43,12 +43,6 @@ PARTS = {
     "partition and wal": [PARTITION, WAL],
     "partition and meta": [PARTITION, META],
 }
-
-
-def started(disk: MemoryStorage) -> DiskManager:
-    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
-    manager.open()
-    return manager
 
 
 def damage(disk: MemoryStorage) -> list[Finding]:
@@ -101,7 +95,7 @@ def cut_off(manager: DiskManager, disk: MemoryStorage) -> MemoryStorage:
 
 def killed_after_a_start(manager: DiskManager, disk: MemoryStorage) -> MemoryStorage:
     manager.close()
-    started(disk).get_handler("t", 0)
+    manager_on(disk).get_handler("t", 0)
     return disk.after_kill()
 
 
@@ -129,7 +123,7 @@ def life(
 ) -> tuple[MemoryStorage, MemoryStorage]:
     """(what is left, the backup); orderly: the broker was stopped for the backup."""
     disk = MemoryStorage()
-    manager = started(disk)
+    manager = manager_on(disk)
     manager.create_topic("t", 1, TopicConfig({"durability": durability, "segment.bytes": "512"}))
     manager.create_topic("u", 1, TopicConfig({}))
     write(manager, "t", range(3))
@@ -138,7 +132,7 @@ def life(
         manager.close()
     older = disk.after_power_cut()
     if orderly:
-        manager = started(disk)
+        manager = manager_on(disk)
     write(manager, "t", range(3, 6))
     manager.housekeeping(300_000)
     manager.allocate_producer_ids(10)
@@ -163,10 +157,10 @@ def test_no_part_of_a_backup_takes_records_without_a_word(
     told = damage(disk)
     if "meta" in part and max(older.listdir(META)) < newest:
         with pytest.raises(CorruptMetadata, match="was written after it"):
-            started(disk)
+            manager_on(disk)
         assert any("was written after it" in one.text for one in told)
         return
-    manager = started(disk)
+    manager = manager_on(disk)
     handler = manager.get_handler("t", 0)
     seen = see_handler(handler)
     begins = [row.from_offset for row in manager.report.rows if row.what == "gap"]
@@ -174,7 +168,7 @@ def test_no_part_of_a_backup_takes_records_without_a_word(
     assert has_all or told or durability == "disk", "verify says it"
     assert seen.end >= 6 or handler.leader_epoch > 0, "no offset is given again in its epoch"
     manager.close()
-    manager = started(disk)
+    manager = manager_on(disk)
     assert see_handler(manager.get_handler("t", 0)).end == seen.end
     assert not manager.report.rows, "told once"
 
@@ -187,7 +181,7 @@ def test_a_whole_backup_is_no_damage(
     disk, older = life("fsync", orderly=orderly, ends=ends)
     for one in (disk, older):
         assert not damage(one)
-        end = see_handler(started(one.after_kill()).get_handler("t", 0)).end
+        end = see_handler(manager_on(one.after_kill()).get_handler("t", 0)).end
         assert end == (3 if one is older else 6)
 
 
@@ -195,7 +189,7 @@ def test_a_partition_that_is_newer_than_what_vouches_for_it_has_lost_nothing() -
     disk, older = life("fsync", orderly=True, ends=stopped)
     put_over(older, disk, PARTITION)
     assert not damage(older)
-    manager = started(older)
+    manager = manager_on(older)
     handler = manager.get_handler("t", 0)
     assert (see_handler(handler).end, handler.leader_epoch) == (6, 0)
     assert not manager.report.rows
@@ -203,12 +197,12 @@ def test_a_partition_that_is_newer_than_what_vouches_for_it_has_lost_nothing() -
 
 def test_what_an_orderly_stop_has_settled_vouches_in_every_later_life() -> None:
     disk, older = life("fsync", orderly=True, ends=stopped)
-    manager = started(disk)
+    manager = manager_on(disk)
     key = manager.topics["t"].topic_id, 0
     write(manager, "t", range(6, 9))
     assert manager._metadata.state.ceiling(key) == Ceiling(6, SETTLED)
     manager.close()
-    manager = started(disk)
+    manager = manager_on(disk)
     assert manager._metadata.state.ceiling(key) == Ceiling(9, SETTLED)
     snapshots = disk.listdir(META)
     manager.get_handler("t", 0)
@@ -217,7 +211,7 @@ def test_what_an_orderly_stop_has_settled_vouches_in_every_later_life() -> None:
     put_over(disk, older, PARTITION)
     (told,) = damage(disk)
     assert (told.from_offset, told.to_offset) == (3, 9)
-    manager = started(disk)
+    manager = manager_on(disk)
     handler = manager.get_handler("t", 0)
     gaps = [(row.from_offset, row.to_offset, row.reason) for row in manager.report.rows]
     assert gaps == [(3, 9, "corruption")]
@@ -227,24 +221,24 @@ def test_what_an_orderly_stop_has_settled_vouches_in_every_later_life() -> None:
 
 def test_a_class_that_changes_goes_on_behind_what_was_settled() -> None:
     disk, _ = life("fsync", orderly=True, ends=stopped)
-    manager = started(disk)
+    manager = manager_on(disk)
     write(manager, "t", range(6, 9))
     manager.alter_topic("t", {"durability": "disk"})
     write(manager, "t", range(9, 12))
     assert manager.get_handler("t", 0).high_watermark == 12
     disk = disk.after_power_cut()
-    manager = started(disk)
+    manager = manager_on(disk)
     assert see_handler(manager.get_handler("t", 0)).end > 12, "to its ceiling"
 
 
 @pytest.mark.parametrize("policy", ["readonly", "refuse"])
 def test_what_is_missing_is_damage_to_who_has_to_look_first(policy: str) -> None:
     disk, older = life("fsync", orderly=True, ends=stopped)
-    manager = started(disk)
+    manager = manager_on(disk)
     manager.alter_topic("t", {"on.corruption": policy})
     manager.close()
     put_over(disk, older, PARTITION)
-    manager = started(disk)
+    manager = manager_on(disk)
     if policy == "refuse":
         with pytest.raises(PartitionRefused, match=r"offsets lost: \[3, 6\)"):
             manager.get_handler("t", 0)
@@ -263,34 +257,34 @@ def test_an_older_snapshot_is_taken_by_who_says_so() -> None:
         if name.startswith("snapshot-"):
             disk.unlink(f"/data/witness/{name}")
     assert not damage(disk)
-    assert see_handler(started(disk).get_handler("t", 0)).end == 6
+    assert see_handler(manager_on(disk).get_handler("t", 0)).end == 6
 
 
 def test_metadata_that_is_gone_is_no_new_data_directory() -> None:
     disk = MemoryStorage()
-    started(disk).close()
+    manager_on(disk).close()
     remove_tree(disk, META)
     assert [one.path for one in damage(disk)] == [META]
     with pytest.raises(CorruptMetadata, match="the newest snapshot is none"):
-        started(disk)
+        manager_on(disk)
 
 
 def test_a_write_ahead_log_that_is_gone_is_told_though_there_is_no_topic_yet() -> None:
     disk = MemoryStorage()
-    manager = started(disk)
+    manager = manager_on(disk)
     manager.create_topic("t", 1, TopicConfig({}))
     disk = disk.after_power_cut()
     remove_tree(disk, WAL)
     make_dirs(disk, WAL)
     assert "the write-ahead log is missing" in damage(disk)[0].text
-    assert started(disk).report.counts["wal_damaged"] == 1
+    assert manager_on(disk).report.counts["wal_damaged"] == 1
 
 
 def test_a_directory_of_an_earlier_version_has_no_witness() -> None:
     disk, _ = life("fsync", orderly=True, ends=killed)
     remove_tree(disk, "/data/witness")
     assert not damage(disk)
-    manager = started(disk)
+    manager = manager_on(disk)
     assert see_handler(manager.get_handler("t", 0)).end == 6
     assert manager.report.counts["wal_damaged"] == 0
     assert least(disk, "/data/witness", "snapshot") > 0
@@ -308,14 +302,14 @@ def test_a_directory_of_an_earlier_version_is_opened_where_nothing_can_be_said_o
         plain(path)
 
     vars(disk)["mkdir"] = mkdir
-    manager = started(disk)
+    manager = manager_on(disk)
     assert see_handler(manager.get_handler("t", 0)).end == 6
     assert not manager.report.rows
 
 
 def test_a_file_of_the_write_ahead_log_that_is_removed_with_its_marker_is_told() -> None:
     disk = MemoryStorage()
-    manager = started(disk)
+    manager = manager_on(disk)
     manager.create_topic("t", 1, TopicConfig({}))
     manager.housekeeping(100_000)  # a snapshot has it
     folder = f"{WAL}/shard-00"
@@ -327,7 +321,7 @@ def test_a_file_of_the_write_ahead_log_that_is_removed_with_its_marker_is_told()
         image.unlink(f"{folder}/wal-{number}.log")
         image.unlink(f"{folder}.wal-{number}")
         assert any(one.path == f"{folder}/wal-{number}.log" for one in damage(image)), number
-        manager = started(image)
+        manager = manager_on(image)
         assert manager.report.counts["wal_damaged"]
         assert manager.get_handler("t", 0).leader_epoch == 1
 
@@ -335,7 +329,7 @@ def test_a_file_of_the_write_ahead_log_that_is_removed_with_its_marker_is_told()
 def test_the_end_of_a_file_in_use_is_known_after_a_minute() -> None:
     # An older copy of the one file that was in use all the time, and the power took the rest.
     disk = MemoryStorage()
-    manager = started(disk)
+    manager = manager_on(disk)
     manager.create_topic("t", 1, TopicConfig({}))
     write(manager, "t", range(3))
     older = disk.after_power_cut()
@@ -346,7 +340,7 @@ def test_the_end_of_a_file_in_use_is_known_after_a_minute() -> None:
     put_over(disk, older, WAL)
     (told,) = damage(disk)
     assert "all frames in bytes" in told.text
-    manager = started(disk)
+    manager = manager_on(disk)
     assert manager.report.counts["wal_damaged"] == 1
     handler = manager.get_handler("t", 0)
     assert (see_handler(handler).end, handler.leader_epoch) == (3, 1)
@@ -356,7 +350,7 @@ def test_no_number_of_a_file_is_used_in_two_lives() -> None:
     disk = MemoryStorage()
     seen: list[int] = []
     for _ in range(4):
-        manager = started(disk)
+        manager = manager_on(disk)
         if not seen:
             manager.create_topic("t", 1, TopicConfig({}))
         write(manager, "t", range(3))
@@ -375,14 +369,14 @@ def test_verify_says_whether_a_start_makes_a_missing_partition_again(
     ends: Callable[[DiskManager, MemoryStorage], MemoryStorage], count: int
 ) -> None:
     disk = MemoryStorage()
-    manager = started(disk)
+    manager = manager_on(disk)
     manager.create_topic("t", 1, TopicConfig({}))
     write(manager, "t", range(count))
     disk = ends(manager, disk)
     remove_tree(disk, PARTITION)
     (told,) = damage(disk)
     assert told.path == PARTITION
-    manager = started(disk)
+    manager = manager_on(disk)
     if ends is stopped:
         assert told.action.startswith("the partition is not opened")
         with pytest.raises(PartitionMissing):

@@ -20,8 +20,8 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
 from .crash.recording import RecordingStorage
-from .test_failures import manager_on, partition_on, write
-from .tools import SMALL
+from .test_failures import partition_on, write
+from .tools import SMALL, manager_on
 
 UNSYNCED = pytest.mark.parametrize("durability", ["disk", "memory"])
 ROWS = pytest.mark.parametrize("says_its_boot", [True, False], ids=["row", "older-row"])

@@ -12,7 +12,8 @@ import pytest
 from segbroker.segments.errors import DiskFull
 from segbroker.segments.partition.handler import DiskHandler
 
-from .test_failures import TreacherousStorage, manager_on, partition_on, readable, write
+from .test_failures import TreacherousStorage, partition_on, readable, write
+from .tools import manager_on
 
 
 def fill(disk: TreacherousStorage, handler: DiskHandler) -> None:

@@ -34,6 +34,13 @@ def batch_of(
     )
 
 
+def manager_on(disk: Storage) -> DiskManager:
+    """An opened one that does without threads."""
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    return manager
+
+
 def append(handler: DiskHandler, batch: memoryview, now_ms: int = 1_000) -> AppendResult:
     return handler.append(batch, check_batch(batch), now_ms)
 

@@ -34,7 +34,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.acls import Acl
 
 from ..broker.conftest import serving
-from ..broker.test_authorization import allow, connect_from, rule
+from ..broker.guarded import allow, connect_from, rule
 from ..broker.test_quotas import Parts, alter, describe
 from ..support.wire_client import WireClient, batch, fetch_request, produce_request
 

@@ -154,3 +154,19 @@ async def described(client: WireClient) -> DescribeGroupsResponseGroup:
     """What the broker says of GROUP."""
     request = DescribeGroupsRequest(groups=[GROUP])
     return (await client.ask(request, DescribeGroupsResponse, 5)).groups[0]
+
+
+def commit_of(*partitions: int, metadata: str = "") -> OffsetCommitRequest:
+    """By nobody who is a member."""
+    rows = [
+        OffsetCommitRequestPartition(
+            partition_index=n, committed_offset=1, committed_metadata=metadata
+        )
+        for n in partitions
+    ]
+    return OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
+    )

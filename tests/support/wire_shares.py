@@ -16,6 +16,12 @@ from segbroker.protocol.messages_core import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from segbroker.protocol.messages_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeRequestAcknowledgementBatch,
@@ -29,6 +35,8 @@ from segbroker.protocol.messages_share_groups import (
     ShareFetchRequestTopic,
     ShareFetchResponse,
     ShareFetchResponsePartition,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
 )
 from segbroker.protocol.record_batch import decode_batch, iter_batches
 from segbroker.protocol.schema import records_view
@@ -245,3 +253,37 @@ def _given(row: ShareFetchResponsePartition) -> Iterable[Given]:
 def _values(batch: memoryview) -> Iterable[tuple[int, bytes | None]]:
     for record in decode_batch(batch).records():
         yield record.offset, None if record.value is None else bytes(record.value)
+
+
+def sharing(member: str = "m", epoch: int = 0, **changes: object) -> ShareGroupHeartbeatRequest:
+    request = ShareGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member,
+        member_epoch=epoch,
+        subscribed_topic_names=None if epoch else ["t"],
+    )
+    for name, value in changes.items():
+        setattr(request, name, value)
+    return request
+
+
+async def beat(
+    client: WireClient, request: ShareGroupHeartbeatRequest
+) -> ShareGroupHeartbeatResponse:
+    return await client.ask(request, ShareGroupHeartbeatResponse, 1)
+
+
+async def listed(
+    client: WireClient, *, types: tuple[str, ...] = (), states: tuple[str, ...] = ()
+) -> list[tuple[str, str, str, str]]:
+    request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+    reply = await client.ask(request, ListGroupsResponse, 5)
+    return [
+        (one.group_id, one.protocol_type, one.group_state, one.group_type) for one in reply.groups
+    ]
+
+
+async def delete(client: WireClient, name: str = "g") -> int:
+    request = DeleteGroupsRequest(groups_names=[name])
+    reply = await client.ask(request, DeleteGroupsResponse, 2)
+    return reply.results[0].error_code
