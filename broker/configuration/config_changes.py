@@ -90,14 +90,20 @@ def _apply(changed: dict[str, str], one: IncrementalAlterConfigsRequestConfig) -
             raise Refused(ErrorCode.INVALID_CONFIG, f"{told}because its type is not LIST.")
         present = changed.get(one.name, _LISTS[one.name]).split(",")
         present = [item for item in present if item]
-        asked = (one.value or "").split(",")
-        if one.config_operation == _APPEND:
-            left = present + [item for item in asked if item not in present]
-        else:
-            left = [item for item in present if item not in asked]
-        changed[one.name] = ",".join(left)
+        for item in _split(one.value or ""):
+            is_in = item in present
+            if one.config_operation == _APPEND and not is_in:
+                present.append(item)
+            elif one.config_operation == _SUBTRACT and is_in:
+                present.remove(item)  # of one that was set twice the first
+        changed[one.name] = ",".join(present)
     else:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
             f"there is no operation {one.config_operation} on {one.name}",
         )
+
+
+def _split(text: str) -> list[str]:
+    """At each comma; as in Java what is empty at the end is no part, but an empty text is one."""
+    return text.rstrip(",").split(",") if text.strip(",") or not text else []

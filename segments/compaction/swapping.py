@@ -39,7 +39,7 @@ import structlog
 from segbroker.protocol.record_batch import read_header
 
 from ..decisions import stamp_of
-from ..disk.storage import StorageFile, put_file, write_all
+from ..disk.storage import StorageFile, close_all, put_file, write_all
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX, BlockBuilder, BlockIndex, segment_tag
 from ..files.manifest import Row, RowKind
 from ..log.partition_log import PartitionLog
@@ -206,8 +206,7 @@ def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> Non
         gone = log.sealed.splice(row)
         closing = log.files.take_out(range(new.rows[0].number, row.number + 1))
         log.files.indexes.put((paths.folder, row.number), index)
-    for file in closing:  # not under the lock: their space is given back
-        file.close()
+    close_all(closing)  # not under the lock: their space is given back
     storage.sync_names(failures)
     log.doomed += gone
     try:

@@ -34,8 +34,11 @@ from weakref import WeakValueDictionary
 
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Nothing was opened, so nothing was done."""
-_NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
-"""What a sync says of a directory that this process may not change."""
+_NOT_OURS: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EOPNOTSUPP}
+)
+"""What a sync says of a directory that this process may not change, or whose file system knows no
+sync of one."""
 SMALL_FILE: Final = 4096
 TEMPORARY: Final = ".tmp"
 """How names end that `put_file` gives; a start removes what a crash has left of them."""

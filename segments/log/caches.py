@@ -121,8 +121,7 @@ class FileCache:
                 other.pins += 1
                 surplus = [entry.file]
                 entry = other
-        for file in surplus:
-            file.close()
+        close_all(surplus)
         return entry.file
 
     def adopt(self, key: Key, file: StorageFile) -> None:
@@ -174,8 +173,7 @@ class FileCache:
         """Close an eighth of those that nobody reads; how many."""
         with self._lock:
             surplus = self._evict(max(GIVEN_AT_ONCE, len(self._files) // 8))
-        for file in surplus:
-            file.close()
+        close_all(surplus)
         return len(surplus)
 
     def _evict(self, excess: int | None = None) -> list[StorageFile]:

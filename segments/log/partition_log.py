@@ -515,8 +515,7 @@ class PartitionLog:
                 if segment.retired and not segment.pins and segment.file is not None:
                     closing.append(segment.file)
                     segment.file = None
-        for file in closing:
-            file.close()
+        close_all(closing)
 
     def became_sealed(self, segments: Sequence[ActiveSegment], rows: Sequence[Row]) -> None:
         """The oldest rotating segments are sealed: their rows are written, their files immutable.

@@ -28,7 +28,7 @@ import structlog
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Gap, Loss, rebuild, scan
-from ..disk.storage import NO_DESCRIPTORS, Storage, put_file, read_file
+from ..disk.storage import NO_DESCRIPTORS, Storage, close_all, put_file, read_file
 from ..errors import CorruptSegment
 from ..files.index import BlockIndex, WrongIndex, decode_index
 from ..files.manifest import Row
@@ -138,8 +138,7 @@ def mend(
                 # Who met damage has an earlier file open, which somebody has replaced since.
                 with log.state_lock:
                     closing = log.files.take_out(range(number, number + 1))
-                for file in closing:
-                    file.close()
+                close_all(closing)
                 return Mended([], is_changed=False)
         try:
             put_file(storage, paths.index(number), index.encode())
@@ -156,8 +155,7 @@ def mend(
             log.sealed.replace(renewed)
             closing = log.files.take_out(numbers)
             log.files.indexes.put((paths.folder, number), index)
-        for file in closing:  # not under the lock: its space is given back
-            file.close()
+        close_all(closing)  # not under the lock: its space is given back
         if renewed != row:
             log.checkpointed = -1
             try:

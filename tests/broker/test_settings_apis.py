@@ -199,6 +199,17 @@ async def test_settings_are_changed_one_by_one() -> None:
         assert broker.core.topics.all["t"].config.overrides["cleanup.policy"] == ""
         assert await change("cleanup.policy", 2, "compact") == 0
         assert broker.core.topics.all["t"].config.overrides["cleanup.policy"] == "compact"
+        # What is empty at the end counts no more than in Apache Kafka 4.3.1.
+        assert await change("cleanup.policy", 2, ",,") == 0
+        assert await change("cleanup.policy", 2, "") == ErrorCode.INVALID_CONFIG
+        assert await change("cleanup.policy", 2, ",delete") == ErrorCode.INVALID_CONFIG
+        assert await change("cleanup.policy", 2, "compact,,delete") == ErrorCode.INVALID_CONFIG
+        assert broker.core.topics.all["t"].config.overrides["cleanup.policy"] == "compact"
+        assert await change("cleanup.policy", 2, "delete,,") == 0
+        assert broker.core.topics.all["t"].config.overrides["cleanup.policy"] == "compact,delete"
+        assert await change("cleanup.policy", 0, "compact,compact") == 0
+        assert await change("cleanup.policy", 3, "compact,") == 0
+        assert broker.core.topics.all["t"].config.overrides["cleanup.policy"] == "compact"
         assert await change("cleanup.policy", 1, None) == 0
         assert await change("segment.bytes", 0, None) == ErrorCode.INVALID_REQUEST
         assert words[-1] == "Null value not supported for : segment.bytes"

@@ -12,6 +12,7 @@ from segbroker.segments.disk.storage import Buffer
 from segbroker.segments.errors import DiskFull
 from segbroker.segments.log.log_storage import LogStorage
 from segbroker.segments.log.ready import ReadySegments
+from segbroker.segments.log.sealing import seal
 from segbroker.segments.names import LogPaths
 from segbroker.segments.partition.handler import DiskHandler
 
@@ -112,3 +113,25 @@ def test_who_closes_a_log_does_not_wait_for_segments_that_could_not_be_made() ->
     with pytest.raises(OSError, match="before"):
         ready.make(0)
     ready.close()
+
+
+def test_a_read_that_is_over_closes_all_that_were_sealed_meanwhile() -> None:
+    disk = _Disk()
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    manager.create_topic("t", 1, SMALL)
+    handler = manager.get_handler("t", 0)
+    for number in range(2):
+        append(handler, batch_of(b"%060d" % number))
+        with handler._log.append_lock:
+            handler._log.roll(1_000)
+    plan = handler.plan_read(0, 1 << 20)
+    assert plan is not None
+    assert len(handler._log.rotating) == 2
+    seal(handler._log)
+    disk.failing, disk.most = 0, 1_000
+    with pytest.raises(OSError, match="before"):
+        plan.release()
+    disk.most = 0
+    manager.close()
+    assert not [path for path in disk.open_files if "_segment_" in path]

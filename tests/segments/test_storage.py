@@ -378,8 +378,9 @@ def test_a_data_directory_is_durable_though_who_made_it_was_killed_before_its_sy
 def test_an_empty_data_directory_in_one_that_is_not_ours_is_used() -> None:
     disk = RecordingStorage()
     disk.mkdir("/data")
-    disk.faults.append(Fault("fsync_dir", "/", 0, errno.EACCES))
-    make_root(disk, "/data")
+    for refusal in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EOPNOTSUPP):
+        disk.faults.append(Fault("fsync_dir", "/", 0, refusal))
+        make_root(disk, "/data")
     disk.faults.append(Fault("fsync_dir", "/", 0, errno.EIO))
     with pytest.raises(OSError, match="planned"):
         make_root(disk, "/data")
