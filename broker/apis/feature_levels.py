@@ -32,7 +32,6 @@ from ..loop.pace import Pace
 _UPGRADE: Final = 1
 _UPGRADE_TYPES: Final = range(1, 4)
 _TYPES_SINCE: Final = 1
-_ROWS_UNTIL: Final = 1
 
 
 async def update_features(core: Core, call: Call[UpdateFeaturesRequest]) -> UpdateFeaturesResponse:
@@ -50,8 +49,6 @@ async def update_features(core: Core, call: Call[UpdateFeaturesRequest]) -> Upda
                 error_code=ErrorCode.INVALID_UPDATE_VERSION,
                 error_message=f"no feature was changed: {level}: {why}",
             )
-    if call.version > _ROWS_UNTIL:
-        return UpdateFeaturesResponse()
     return UpdateFeaturesResponse(
         results=[
             UpdateFeaturesResponseFeature(feature=asked.feature)

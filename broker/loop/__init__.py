@@ -4,11 +4,11 @@ Nothing here knows a request or a topic.  A module imports only what stands abov
 
     callbacks       how threads reach the loop
     loop_clock      its clock, in ms
+    pace            a long loop gives way when it has had its time
     deadlines       one heap of them, one task
     alarms          ... of which each owner has one
     turn            what one receive, one sync or one tick completed is sent at its end, once
     together        calls that wait for the same lock are made as one
-    pace            a long loop gives way when it has had its time
     tasks           tasks that live as long as the broker serves
     loop_time       how long the loop was busy
     long_lived      what stays is kept from the collector of cycles

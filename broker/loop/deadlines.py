@@ -7,8 +7,9 @@
 A cancel scope or a timer task per request would cost more than the request.  Times are those of
 trio's clock, in seconds, so that a test's clock moves them.
 
-A round handles the entries that were there when it began.  An entry that an expiry adds, even for a
-time in the past, belongs to the next round, after everybody else's turn.
+A round handles the entries that were there when it began, as many as it has time for (pace.py).
+The rest, and an entry that an expiry adds, even for a time in the past, belong to the next round,
+after everybody else's turn.
 
 The task looks at the clock every LOOK_S at least, so it notices when the loop stood still: the
 process was stopped, the machine was paused, or a step took seconds.  That is logged as a warning,
@@ -27,6 +28,8 @@ from typing import Final, Protocol
 
 import structlog
 import trio
+
+from .pace import Pace
 
 log = structlog.get_logger()
 
@@ -137,6 +140,7 @@ class Deadlines:
     def _expire(self, now: float) -> None:
         begun = next(self._ordinal)
         added: list[tuple[float, int, Timed]] = []
+        pace = Pace()
         while self._heap and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
             _, ordinal, timed = entry
@@ -150,6 +154,8 @@ class Deadlines:
                     timed.expire()
                 except Exception:  # a bug: the task of all deadlines goes on
                     log.exception("deadline_failed")
+            if pace.is_over:
+                break
         for entry in added:
             heapq.heappush(self._heap, entry)
         self._on_expired()

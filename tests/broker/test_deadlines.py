@@ -1,9 +1,11 @@
 """One heap of deadlines: what is due expires, what is done does not."""
 
+import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
+from segbroker.broker.loop import pace
 from segbroker.broker.loop.alarms import Alarms
 from segbroker.broker.loop.deadlines import GRACE_S, LOOK_S, Deadlines
 
@@ -57,6 +59,35 @@ async def test_what_was_done_before_does_not_expire(autojump_clock: MockClock) -
         await trio.sleep(2)
         nursery.cancel_scope.cancel()
     assert waiting.expired_at is None
+    assert len(deadlines) == 0
+
+
+async def test_what_is_due_at_the_same_time_leaves_others_their_turn(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand groups may be complete at the same moment."""
+    monkeypatch.setattr(pace, "STEP_S", 0.0)
+    count = 5
+    rounds = turns = 0
+
+    def ends_round() -> None:
+        nonlocal rounds
+        rounds += 1
+
+    deadlines = Deadlines(ends_round)
+    due = trio.current_time() + 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        waiting = [Waiting(deadlines) for _ in range(count)]
+        for one in waiting:
+            deadlines.add(due, one)
+        await trio.sleep_until(due)
+        while not all(one.done for one in waiting):
+            turns += 1
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert rounds == count, "what one has completed is sent before the next"
+    assert turns >= count - 1
     assert len(deadlines) == 0
 
 
