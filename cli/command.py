@@ -11,8 +11,10 @@ asked, also under `set -o pipefail`.
 import math
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import click
@@ -103,6 +105,30 @@ class Seconds(click.FloatRange):
         if not math.isfinite(float(number := super().convert(value, param, ctx))):
             self.fail(f"{value!r} is not a time", param, ctx)
         return number
+
+
+class Place(click.Path):
+    """A path that is there.  What may not be looked at, or read, is said by the system (9): click
+    says of it that it does not exist, or that the command line is wrong."""
+
+    def __init__(self, *, is_directory: bool) -> None:
+        super().__init__(
+            exists=True,
+            file_okay=not is_directory,
+            dir_okay=is_directory,
+            readable=False,
+            path_type=Path,
+        )
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 - click's own
+        with suppress(FileNotFoundError, NotADirectoryError):  # which click says
+            Path(value).stat()
+        return super().convert(value, param, ctx)
 
 
 class Leaf(NamedTuple):

@@ -7,16 +7,13 @@ An OSError that has no file's name may be of anything: of a disk, of a socket.  
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+from typing import Any, Final, TextIO
 
 NAME: Final = "standard output"
 
 
 class _Named(io.FileIO):
-    def write(self, data: "ReadableBuffer", /) -> int:
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer; typing has no name
         try:
             return super().write(data)
         except OSError as exc:
