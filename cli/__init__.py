@@ -8,6 +8,7 @@ What is where; a module imports only what stands above it:
 
     exit_codes       what the exit code says; the one table
     standard_error   lines for the person who looks, or nowhere; the log of offline work
+    standard_output  data; its errors name it
     failures         an exception -> one sentence, a hint, an exit code
     properties       -X: TLS and login by Kafka's names, secrets from a variable or a file
     contexts         brokers with their properties, stored by name

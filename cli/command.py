@@ -8,14 +8,13 @@ A broken pipe ends with 0, not with SIGPIPE's 141: `segbroker consume t | head -
 asked, also under `set -o pipefail`.
 """
 
-import errno
 import math
-import os
 import signal
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import click
@@ -23,9 +22,10 @@ from click.core import ParameterSource
 
 from . import contexts, properties
 from .exit_codes import ExitCode
-from .failures import Failure, explain
+from .failures import Failure, explain, innermost
 from .other_words import command_meant, option_meant
 from .standard_error import abandon_stderr, say
+from .standard_output import abandon_stdout, is_of_stdout
 from .stop_signal import GivenUp
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -56,7 +56,7 @@ class Command(click.Command):
                 raise
             raise click.UsageError(f"No such option {exc.option_name!r}: {meant}", ctx) from exc
         except OSError as exc:  # --help prints already
-            ctx.exit(_end_unwritten(exc, ctx))
+            ctx.exit(_end(exc, ctx))
 
     def make_context(
         self,
@@ -87,16 +87,8 @@ class Command(click.Command):
             ctx.exit(exc.exit_code)
         except (KeyboardInterrupt, click.Abort):  # Abort: at a question
             ctx.exit(ExitCode.INTERRUPTED)
-        except BrokenPipeError as exc:
-            ctx.exit(_end_unwritten(exc, ctx))
         except Exception as exc:
-            if isinstance(exc, OSError) and _is_of_stdout(exc, ctx) and not wants_debug(ctx):
-                ctx.exit(_end_unwritten(exc, ctx))
-            failure = explain(exc, ctx.params)
-            if failure is None or wants_debug(ctx):
-                raise
-            failure.show()
-            ctx.exit(failure.code)
+            ctx.exit(_end(exc, ctx))
 
 
 class Seconds(click.FloatRange):
@@ -113,6 +105,30 @@ class Seconds(click.FloatRange):
         if not math.isfinite(float(number := super().convert(value, param, ctx))):
             self.fail(f"{value!r} is not a time", param, ctx)
         return number
+
+
+class Place(click.Path):
+    """A path that is there.  What may not be looked at, or read, is said by the system (9): click
+    says of it that it does not exist, or that the command line is wrong."""
+
+    def __init__(self, *, is_directory: bool) -> None:
+        super().__init__(
+            exists=True,
+            file_okay=not is_directory,
+            dir_okay=is_directory,
+            readable=False,
+            path_type=Path,
+        )
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 - click's own
+        with suppress(FileNotFoundError, NotADirectoryError):  # which click says
+            Path(value).stat()
+        return super().convert(value, param, ctx)
 
 
 class Leaf(NamedTuple):
@@ -146,7 +162,7 @@ class Group(click.Group):
                 raise
             raise click.UsageError(f"No such option {exc.option_name!r}: {meant}", ctx) from exc
         except OSError as exc:  # --help prints already
-            ctx.exit(_end_unwritten(exc, ctx))
+            ctx.exit(_end(exc, ctx))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -247,33 +263,21 @@ def _choose_broker(ctx: click.Context, param: click.Parameter, given: str | None
     return value
 
 
-def _end_unwritten(error: OSError, ctx: click.Context) -> int:
-    """Our output went nowhere: the exit code, once it is said where that is a failure."""
-    abandon_stdout()
-    if isinstance(error, BrokenPipeError):
+def _end(error: Exception, ctx: click.Context) -> int:
+    """The exit code for an expected error, once a sentence says it where it is a failure.
+
+    Raises the error itself where it was not expected, or where --debug wants to see it.
+    """
+    if isinstance(error, BrokenPipeError):  # the reader of our output has gone
+        abandon_stdout()
         return ExitCode.OK
-    error.filename = error.filename or "standard output"  # not the broker's disk
     failure = explain(error, ctx.params)
-    assert failure is not None, "of the system"
+    if failure is None or wants_debug(ctx):
+        raise error
+    if is_of_stdout(innermost(error)):
+        abandon_stdout()
     failure.show()
     return failure.code
-
-
-def _is_of_stdout(error: OSError, ctx: click.Context) -> bool:
-    """Whether our output had no room: what talks to a broker writes nothing else without a name."""
-    is_of_directory = ctx.params.get("data_dir") is not None
-    is_unnamed = error.filename is None and "bootstrap" in ctx.params and not is_of_directory
-    return is_unnamed and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def abandon_stdout() -> None:
-    """Let what is still buffered for standard output go nowhere.
-
-    Otherwise the interpreter tries to flush it on exit, and complains.
-    """
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 def is_text(argument: str) -> bool:

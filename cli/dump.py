@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from .command import Command
+from .command import Command, Place
 from .dump_report import Report
 from .exit_codes import ExitCode
 
@@ -21,7 +21,7 @@ SEGMENT = re.compile(r"(.*_segment_)(\d+)\.log")
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=Place(is_directory=False))
 @click.option("-r", "--records", is_flag=True, help="Of a log: each record, not only the batches.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context

@@ -76,7 +76,7 @@ def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     Args:
         params: the command's own parameters, for hints that can be pasted.
     """
-    error = _innermost(error)
+    error = innermost(error)
     if isinstance(error, BaseExceptionGroup):
         return _several(error, params)
     if isinstance(error, Failure):
@@ -88,7 +88,7 @@ def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     return None
 
 
-def _innermost(error: BaseException) -> BaseException:
+def innermost(error: BaseException) -> BaseException:
     """A nursery wraps what its one child raised in a group of one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

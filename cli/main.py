@@ -11,6 +11,7 @@ import click
 from .command import Group, Leaf
 from .exit_codes import MEANINGS, ExitCode
 from .standard_error import leave
+from .standard_output import named
 
 PROGRAM = "segbroker"
 
@@ -73,6 +74,7 @@ def main() -> None:
                     f"Error: standard {name} is closed; /dev/null can be in its place\n"
                 )
             sys.exit(ExitCode.SYSTEM)
+    sys.stdout = named(sys.stdout)
     if sys.argv[1:] == ["--version"]:
         sys.argv[1] = "version"
     try:

@@ -37,7 +37,7 @@ import click
 from segbroker.broker.configuration.config import BrokerConfig, keys, merge
 from segbroker.broker.configuration.listener_keys import PREFIX
 
-from .command import Command
+from .command import Command, Place
 from .exit_codes import ExitCode
 from .failures import Failure
 from .service_manager import READY, STOPPING, tell
@@ -144,7 +144,7 @@ def _rank(spec: Field[Any]) -> int:
     metavar="FILE",
     envvar="SEGBROKER_CONFIG",
     show_envvar=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=Place(is_directory=False),
     help="TOML file with settings, at its top level.",
 )
 @click.option("--show-config", is_flag=True, help="Print every setting with its source, and end.")

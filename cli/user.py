@@ -47,7 +47,7 @@ def user() -> None:
 data_dir_option = click.option(
     "--data-dir",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, readable=False, path_type=Path),
     help="Use this data directory, on which no broker runs, instead of asking a broker.",
 )
 iterations_option = click.option(

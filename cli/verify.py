@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .command import Command
+from .command import Command, Place
 from .directory_owner import for_owner
 from .exit_codes import ExitCode
 from .standard_error import log_to_stderr
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.argument(
     "directory",
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, readable=False, path_type=Path),
+    type=Place(is_directory=True),
 )
 @click.option(
     "--repair",

@@ -6,13 +6,15 @@ import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import Segbroker
+from segbroker.client import Producer
 
-from ..support.daemon import Daemon
+from ..support.daemon import Daemon, running
 from .conftest import COMMAND, TIMEOUT_S, Run, environment, segbroker, shown
 
 COMMANDS = (
@@ -81,29 +83,54 @@ def test_a_help_that_nobody_reads_is_no_failure(words: str) -> None:
     assert (run.returncode, run.stderr) == (ExitCode.OK, b"")
 
 
-@pytest.mark.parametrize("words", ["--help", "topic --help", "topic list --help"])
-def test_a_help_that_cannot_be_written_is_an_error_in_a_sentence(words: str) -> None:
-    command = [sys.executable, "-m", "segbroker.cli", *words.split()]
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",
+        "topic --help",
+        "topic list --help",
+        "version",
+        "completion bash",
+        "serve --show-config",
+        "serve --listen 127.0.0.1:0 --log-level error",
+        "context list --json",
+    ],
+)
+def test_output_that_cannot_be_written_is_an_error_in_a_sentence(
+    words: str, tmp_path: Path
+) -> None:
+    _ends_on_full_output(words.split(), tmp_path)
+
+
+def test_findings_that_cannot_be_written_are_not_a_full_disk_of_the_data(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as daemon, Producer(daemon.address) as producer:
+        producer.send("t", b"x", partition=0).result()
+    log = "data/topics/t/partition_0/t_partition_0_segment_0.log"
+    for words in (["verify", "data"], ["verify", "--json", "data"], ["dump", log]):
+        _ends_on_full_output(words, tmp_path)
+
+
+def _ends_on_full_output(words: list[str], folder: Path) -> None:
+    command = [sys.executable, "-m", "segbroker.cli", *words]
     with open("/dev/full", "wb") as full:
-        run = subprocess.run(
-            command, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False
+        ended = subprocess.run(
+            command,
+            env=environment(),
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
         )
-    assert run.returncode == ExitCode.SYSTEM
-    assert run.stderr == b"Error: standard output: No space left on device\n"
+    assert ended.returncode == ExitCode.SYSTEM
+    assert ended.stderr == b"Error: standard output: No space left on device\n"
 
 
 def test_records_that_cannot_be_written_are_not_a_full_disk_of_the_broker(
-    daemon: Daemon, run: Run, topic: str
+    daemon: Daemon, run: Run, topic: str, tmp_path: Path
 ) -> None:
     run("produce", topic, stdin=b"a line\n")
     for words in (["consume", topic, "-e"], ["topic", "list"], ["topic", "describe", topic]):
-        command = [sys.executable, "-m", "segbroker.cli", *words, "-b", daemon.address]
-        with open("/dev/full", "wb") as full:
-            ended = subprocess.run(
-                command, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False
-            )
-        assert ended.returncode == ExitCode.SYSTEM
-        assert ended.stderr == b"Error: standard output: No space left on device\n"
+        _ends_on_full_output([*words, "-b", daemon.address], tmp_path)
 
 
 def test_the_version_is_one_line_for_scripts() -> None:

@@ -116,6 +116,38 @@ def test_who_may_not_read_a_directory_is_told_that_the_system_refused(data: Path
     ]
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["dump", "serve --config", "verify", "user list --data-dir"],
+)
+def test_a_path_that_may_not_be_looked_at_is_not_said_to_be_absent(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    closed = tmp_path / "closed"
+    path = closed / ("data" if words in ("verify", "user list --data-dir") else "file.log")
+    closed.mkdir()
+    path.touch() if path.suffix else path.mkdir()
+    in_process(*words.split(), str(path))  # and everything is imported
+    for parent in closed.parents:
+        if parent != Path(gettempdir()) and parent.is_relative_to(gettempdir()):
+            parent.chmod(0o755)
+    for folder_mode, refused in ((0o700, closed), (0o755, path)):
+        closed.chmod(folder_mode)
+        path.chmod(0o700)
+        os.seteuid(NOBODY)
+        try:
+            ended = in_process(*words.split(), str(path))
+        finally:
+            os.seteuid(0)
+        nobody = pwd.getpwuid(NOBODY).pw_name
+        said = ended.stderr.decode().splitlines()
+        assert said[0].startswith(f"Error: {path}")
+        assert said[0].endswith(": Permission denied")
+        assert said[1:] == [f"Hint: {refused} belongs to root, and this is run by {nobody}"]
+        assert ended.returncode == ExitCode.SYSTEM
+
+
 def test_a_start_that_meets_a_file_of_root_says_whose_it_is(data: Path) -> None:
     data.parent.chmod(0o755)
     with DiskManager(str(data), flushers=0) as manager:  # and everything is imported
