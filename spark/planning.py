@@ -48,7 +48,7 @@ class Planner:
         self._options = options
         self._cluster = Cluster(options.client, read_committed=options.read_committed)
         self.ends_seen: Offsets | None = None
-        self._told: list[Lost] = []
+        self._told: set[Lost] = set()
 
     def close(self) -> None:
         self._cluster.close()
@@ -88,7 +88,7 @@ class Planner:
         report(
             (each for each in lost if each not in self._told), fail=self._options.fail_on_data_loss
         )
-        self._told = lost
+        self._told = set(lost)
         if limits is None or (limits.offsets_max is None and limits.bytes_max is None):
             return target
         layout = self._cluster.layout(self._options.selection)
