@@ -289,6 +289,23 @@ def test_a_stream_waits_for_enough_records_but_not_for_ever(
         assert without_ids(ending.latestOffset({topic: {"0": 13}}, limit)) == {topic: {"0": 15}}
 
 
+def test_a_stream_waits_for_records_of_which_idle_partitions_have_none(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic, 3)
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "8"}
+    reader = stream(topics, subscribe=topic, **options)
+    limit = reader.getDefaultReadLimit()
+    start = reader.latestOffset(reader.initialOffset(), limit)
+    topics.produce(topic, [b"x"] * 7)
+    assert reader.latestOffset(start, limit) == start
+    topics.grow(topic, 4)
+    topics.produce(topic, [b"x"], partition=3)
+    end = reader.latestOffset(start, limit)
+    assert without_ids(end) == {topic: {"0": 7, "1": 0, "2": 0, "3": 1}}
+
+
 def test_a_stream_that_waits_tells_once_what_is_lost(
     topics: Topics, name: Name, stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
