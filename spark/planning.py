@@ -185,9 +185,11 @@ class Planner:
         self, layout: Layout, begin: Mapping[TopicPartition, int], target: Offsets
     ) -> dict[TopicPartition, Weight]:
         timeout_ms = self._options.client.request_timeout_ms
-        return self._cluster.persist(
+        return self._cluster.follow(
             "the size of records",
-            lambda: weigh(self._cluster, layout, begin, target.at, timeout_ms),
+            layout,
+            target.at,
+            lambda now: weigh(self._cluster, now, begin, target.at, timeout_ms),
         )
 
     def _with_held_up(self, start: Offsets, target: Offsets) -> Offsets:
