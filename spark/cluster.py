@@ -145,7 +145,7 @@ class Cluster:
         if not wanted:
             return {}
         try:
-            return self._follow("log bounds", layout, wanted, lambda now: self._floors(now, wanted))
+            return self.follow("log bounds", layout, wanted, lambda now: self._floors(now, wanted))
         except SourceUnavailable as exc:
             if not isinstance(exc.__cause__, UnsupportedByBroker):
                 raise
@@ -209,9 +209,7 @@ class Cluster:
                     ) from exc
                 time.sleep(delay_ms / 1000)
 
-    # Inside.
-
-    def _follow(
+    def follow(
         self,
         what: str,
         layout: Layout,
@@ -237,6 +235,8 @@ class Cluster:
                 raise
 
         return self.persist(what, look)
+
+    # Inside.
 
     def _link(self, address: Address) -> Link:
         link = self._links.get(address)
@@ -276,7 +276,7 @@ class Cluster:
         def ask(now: Layout) -> dict[TopicPartition, int]:
             return self._list_offsets(now, times, read_committed=read_committed)
 
-        return self._follow("offsets", layout, times, ask)
+        return self.follow("offsets", layout, times, ask)
 
     def _list_offsets(
         self, layout: Layout, times: Mapping[TopicPartition, int], *, read_committed: bool

@@ -11,8 +11,9 @@ had left the log before it was seen is data loss like any other.  A topic whose 
 `start` was deleted and made again: what its old offsets meant is lost, and with
 failOnDataLoss=false the new one is read from its beginning.
 
-Invariant: nothing is remembered between calls but connections and `ends_seen`: after a restart
-`tasks` gives the same ranges for the same two offsets, as long as the logs have them.
+Invariant: nothing is remembered between calls but connections, `ends_seen` and what loss was told:
+after a restart `tasks` gives the same ranges for the same two offsets, as long as the logs have
+them.
 """
 
 from collections.abc import Mapping
@@ -47,6 +48,7 @@ class Planner:
         self._options = options
         self._cluster = Cluster(options.client, read_committed=options.read_committed)
         self.ends_seen: Offsets | None = None
+        self._told: set[Lost] = set()
 
     def close(self) -> None:
         self._cluster.close()
@@ -82,14 +84,18 @@ class Planner:
             for key, offset in sorted(kept.items())
             if target.at[key] < offset
         ]
-        report(lost, fail=self._options.fail_on_data_loss)
+        # Once: a query that waits for more records asks many times a second.
+        report(
+            (each for each in lost if each not in self._told), fail=self._options.fail_on_data_loss
+        )
+        self._told = set(lost)
         if limits is None or (limits.offsets_max is None and limits.bytes_max is None):
             return target
         layout = self._cluster.layout(self._options.selection)
         begin = {key: kept.get(key, 0) for key in target.at}
         # What had left the log before it was read counts towards no limit, and has no size.
-        behind = {key for key, end in target.at.items() if end > begin[key]}
-        starts = dict.fromkeys(behind & _partitions(layout).keys(), START_TIME)
+        behind = [key for key, end in target.at.items() if end > begin[key]]
+        starts = dict.fromkeys(behind, START_TIME)
         for key, log_start in self._cluster.offsets(layout, starts).items():
             begin[key] = max(begin[key], log_start)
         counts = [limits.offsets_max]
@@ -179,9 +185,11 @@ class Planner:
         self, layout: Layout, begin: Mapping[TopicPartition, int], target: Offsets
     ) -> dict[TopicPartition, Weight]:
         timeout_ms = self._options.client.request_timeout_ms
-        return self._cluster.persist(
+        return self._cluster.follow(
             "the size of records",
-            lambda: weigh(self._cluster, layout, begin, target.at, timeout_ms),
+            layout,
+            target.at,
+            lambda now: weigh(self._cluster, now, begin, target.at, timeout_ms),
         )
 
     def _with_held_up(self, start: Offsets, target: Offsets) -> Offsets:

@@ -104,7 +104,6 @@ class Written(WriterCommitMessage):
 
     query: str | None
     identity: Identity | None
-    records_count: int
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
     is_repeated: bool = False
     is_stream: bool = False
@@ -121,7 +120,7 @@ class _Writer:
 
     def _write(self, tables: "Iterator[pyarrow.RecordBatch]", place: Place | None) -> Written:
         if place is not None and self._is_done(place):
-            return Written(place.query, None, 0, is_repeated=True)
+            return Written(place.query, None, is_repeated=True)
         transactional_id = None if place is None else place.transactional_id
         context = TaskContext.get()
         rotation = self._rotation + (context.partitionId() if context else 0)
@@ -137,14 +136,8 @@ class _Writer:
         finally:
             writer.close()
         if place is None:
-            return Written(None, None, writer.records_count, writer.topic_ids)
-        return Written(
-            place.query,
-            identity,
-            writer.records_count,
-            writer.topic_ids,
-            is_stream=place.is_stream,
-        )
+            return Written(None, None, writer.topic_ids)
+        return Written(place.query, identity, writer.topic_ids, is_stream=place.is_stream)
 
     def _is_done(self, place: Place) -> bool:
         """Whether the batch is there already: then the rows need not be written at all."""

@@ -95,12 +95,16 @@ def _probe(topic: str, partition: int, offset: int) -> FetchRequest:
 
 def _weight(reply: FetchResponse, begin: int, end: int) -> Weight:
     """What is in a reply; no bytes where there are no records, or nothing can be fetched: the task
-    will say why."""
-    if reply.error_code != ErrorCode.NONE:
-        return Weight(begin, 0.0)
-    if not reply.responses:
+    will say why.  Raises BrokerError for what passes, as where the leader has moved."""
+    if reply.error_code == ErrorCode.NONE and not reply.responses:
         # So Apache Kafka answers a client that is over its quota: it is asked again.
         raise broker_error(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the size of records")
+    code = reply.error_code or reply.responses[0].partitions[0].error_code
+    if code != ErrorCode.NONE:
+        error = broker_error(code, "the size of records")
+        if error.retryable:
+            raise error
+        return Weight(begin, 0.0)
     first, last, size, missing = None, begin, 0, 0
     for view in iter_batches(records_view(reply.responses[0].partitions[0].records)):
         header = read_header(view)

@@ -112,7 +112,6 @@ class RecordWriter:
         self._random = Random()
         # Of topics that have refused a batch as too large: what later ones may have.
         self._fitting: dict[str, int] = {}
-        self.records_count = 0
 
     def write(self, records: Records) -> None:
         """Take records, and send what is enough; waits while too much is in flight.
@@ -130,7 +129,6 @@ class RecordWriter:
             self._held_bytes += held.add(part, sizes_of(part))
             if held.bytes >= self._batch_bytes(records.topic):
                 full.append(key)
-        self.records_count += len(records.values)
         if self._held_bytes >= HELD_BYTES:
             full = list(self._held)
         self._send_held(full)

@@ -346,6 +346,30 @@ def test_one_file_is_imported_once_and_its_neighbours_are_not(
     ]
 
 
+def test_a_pattern_of_folders_is_imported_once_by_each_checkpoint(
+    command: Command, topics: Topics, topic: str, target: str, tmp_path: Path
+) -> None:
+    """Of an export's folders: the rows are the records, without the column of the folders, too."""
+    times = {n: 1_700_000_000_000 + n * 86_400_000 for n in range(3)}
+    topics.produce(topic, [b"one", b"two", b"three"], key=b"k", timestamps_ms=times)
+    folder = tmp_path / "lake"
+    command("export", topic, "--to", str(folder))
+    days = str(folder / "date=2023-11-1[45]*")
+    for more, said in (
+        ([], "imported 2 rows"),
+        ([], "imported 0 rows"),
+        (["--checkpoint", str(tmp_path / "own")], "imported 2 rows"),
+        (["--checkpoint", str(tmp_path / "own")], "imported 0 rows"),
+    ):
+        command("import", days, "--topic", target, *more)
+        assert said in command.said
+    found = [(row.key, row.value) for row in topics.read(target, 4)]
+    assert sorted(found) == [(b"k", b"one")] * 2 + [(b"k", b"two")] * 2
+    assert (tmp_path / "own" / "metadata").is_file()
+    (place,) = (folder / "_segbroker").glob(f"import-{target}-*")
+    assert place.name.endswith("-date=2023-11-1[45]+")
+
+
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_rows_that_happen_to_have_a_value_are_not_taken_for_records(
     command: Command, topics: Topics, topic: str, tmp_path: Path, form: str

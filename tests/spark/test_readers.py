@@ -289,6 +289,46 @@ def test_a_stream_waits_for_enough_records_but_not_for_ever(
         assert without_ids(ending.latestOffset({topic: {"0": 13}}, limit)) == {topic: {"0": 15}}
 
 
+def test_a_stream_waits_for_records_of_which_idle_partitions_have_none(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic, 3)
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "8"}
+    reader = stream(topics, subscribe=topic, **options)
+    limit = reader.getDefaultReadLimit()
+    start = reader.latestOffset(reader.initialOffset(), limit)
+    topics.produce(topic, [b"x"] * 7)
+    assert reader.latestOffset(start, limit) == start
+    topics.grow(topic, 4)
+    topics.produce(topic, [b"x"], partition=3)
+    end = reader.latestOffset(start, limit)
+    assert without_ids(end) == {topic: {"0": 7, "1": 0, "2": 0, "3": 1}}
+
+
+def test_a_stream_that_waits_tells_once_what_is_lost(
+    topics: Topics, name: Name, stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark asks a stream that waits a hundred times a second, for minutes."""
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"old"] * 5)
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "8"}
+    reader = stream(topics, subscribe=topic, failOnDataLoss="false", **options)
+    limit = reader.getDefaultReadLimit()
+    start = reader.latestOffset(reader.initialOffset(), limit)
+    topics.delete(topic)
+    topics.create(topic)
+    topics.produce(topic, [b"new"] * 7)
+    for _ in range(3):
+        assert reader.latestOffset(start, limit) == start
+    (said,) = caplog.messages
+    assert "the topic was deleted and made again; reading on" in said
+    topics.produce(topic, [b"new"])
+    end = reader.latestOffset(start, limit)
+    assert rows(reader, reader.partitions(start, end)) == [(0, n, b"new") for n in range(8)]
+
+
 def test_a_time_for_each_partition_bounds_a_batch(topics: Topics, name: Name) -> None:
     topic = name()
     topics.create(topic, 2)
@@ -318,6 +358,26 @@ def test_a_task_takes_at_most_so_many_records(topics: Topics, name: Name) -> Non
     reader = batch(topics, subscribe=topic, maxRecordsPerPartition="300")
     tasks = reader.partitions()
     assert [len(rows(reader, [task])) for task in tasks] == [250] * 4
+
+
+def test_where_nothing_came_nothing_is_lost(topics: Topics, name: Name, stream: Stream) -> None:
+    """Whatever became of its topic since: there is a row for the loss of records, or an error."""
+    busy, idle = name(), name()
+    for topic in (busy, idle):
+        topics.create(topic)
+        topics.produce(topic, [b"x"])
+    options = {"subscribe": f"{busy},{idle}"}
+    reader = stream(topics, **options, startingOffsets="earliest")
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    topics.produce(busy, [b"y"])
+    end = reader.latestOffset(start, ALL)
+    shown = stream(topics, **options, includeGaps="true")
+    (task,) = shown.partitions(start, end)
+    if Reads.jar is None:
+        (table,) = shown.read(task)
+        assert [row["_gap"] for row in table.to_pylist()] == [None]
+    topics.delete(idle)
+    assert rows(reader, reader.partitions(start, end)) == [(0, 1, b"y")]
 
 
 def test_a_group_shows_how_far_a_stream_is(topics: Topics, name: Name, stream: Stream) -> None:

@@ -169,8 +169,6 @@ def test_what_is_not_committed_is_not_there_and_an_abort_leaves_nothing(
     written = [writer.write(iter([table(value=["given up"])]))]
     writer.abort(written)
     written = [writer.write(iter([table(value=["kept", "too"])]))]
-    assert isinstance(written[0], Written)
-    assert written[0].records_count == 2
     assert topics.read(topic, 1, timeout_s=0.5) == []
     writer.commit(written)
     assert sorted(row.value or b"" for row in topics.read(topic, 2)) == [b"kept", b"too"]
@@ -192,7 +190,9 @@ class Failing:
 
 @pytest.mark.usefixtures("segbroker_only")
 def test_a_task_that_fails_takes_its_rows_with_it(topics: Topics, topic: str) -> None:
-    writer = source(topics, topic=topic).writer(schema("value"), overwrite=False)
+    # What it had sent would hold up who reads what is committed.
+    sent = {"topic": topic, "kafka.batch.size": "1"}
+    writer = source(topics, **sent).writer(schema("value"), overwrite=False)
     with pytest.raises(RuntimeError, match="the task was killed"):
         writer.write(iter(Failing()))
     write(topics, table(value=["whole"]), topic=topic)
@@ -310,7 +310,7 @@ def test_all_tasks_of_a_batch_are_committed_at_once(topics: Topics, name: Name) 
         for n, topic in enumerate((one, two))
     ]
     first, second = (each.write(iter([table(value=["x"])])) for each in writers)
-    same_query = Written(first.query, second.identity, second.records_count)
+    same_query = Written(first.query, second.identity)
     writers[0].commit([first, same_query, None], 0)
     assert values(topics.read(one, 1)) == values(topics.read(two, 1)) == [b"x"]
 
@@ -479,7 +479,7 @@ def test_writes_without_a_number_leave_no_names_at_the_broker() -> None:
             writer = source(topics, topic="t").writer(schema("value"), overwrite=False)
             messages: list[WriterCommitMessage] = []
             for partition in range(2):
-                with task(partition, 0):
+                with task(partition, 2 + n):  # Spark may be told to try more often than it does
                     messages.append(writer.write(iter([table(value=[str(n)])])))
             if n == 3:
                 writer.abort(messages)

@@ -4,6 +4,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 from pyspark.sql.types import StructType
 
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchRequest, FetchResponse
 from segbroker.protocol.record_batch import GapReason, gap_batches
 from segbroker.spark.data_source import SegbrokerDataSource
@@ -23,6 +24,29 @@ def test_a_driver_that_is_throttled_asks_again_what_records_weigh() -> None:
 
     with ScriptedBroker(script, log_end=1_000).running() as broker:
         assert end_within(broker, 30 * len(of_ten) // 10) == 30
+
+
+def test_a_driver_asks_the_leader_that_there_is_now_what_records_weigh() -> None:
+    """As if they weighed nothing, all that there is came in one batch."""
+    of_ten = batch(0, [bytes(100)] * 10)
+    asked: list[str] = []
+
+    def before(_: FetchRequest) -> FetchResponse:
+        asked.append("before")
+        return fetched(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def now(_: FetchRequest) -> FetchResponse:
+        asked.append("now")
+        return fetched(of_ten)
+
+    def leaders() -> list[tuple[str, int]]:
+        return [second.address if asked else first.address]
+
+    first = ScriptedBroker(before, log_end=1_000, leaders=leaders)
+    second = ScriptedBroker(now, log_end=1_000, leaders=leaders)
+    with first.running(), second.running():
+        assert end_within(second, 30 * len(of_ten) // 10) == 30
+    assert asked == ["before", "now"]
 
 
 def end_within(broker: ScriptedBroker, bytes_max: int) -> int:
