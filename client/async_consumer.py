@@ -14,7 +14,7 @@ One task at a time: BusyError for a second one.  No task of it outlives the bloc
 """
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from inspect import isawaitable
@@ -183,8 +183,7 @@ class AsyncConsumer(Generic[Notice]):
             with self._driver.undisturbed:
                 events = self._reading.closing()
             if not hurried:
-                for event in events:
-                    await _call(event)
+                await _tell_all(events)
         finally:
             group.tellers.discard(who)
 
@@ -514,6 +513,18 @@ class _Batches(AsyncIterator[ConsumedBatch | Notice]):
             raise StopAsyncIteration
         self._consumer._reading.progress.is_shown = True
         return got
+
+
+async def _tell_all(events: Sequence[Event]) -> None:
+    """Also where one raises; of several the last is raised, in the context of the others."""
+    if events:
+        first, *rest = events
+        try:
+            await _call(first)
+        except Exception:
+            await _tell_all(rest)
+            raise
+        await _tell_all(rest)
 
 
 async def _call(event: Event) -> None:

@@ -281,6 +281,7 @@ class AsyncDriver(Driver):
         else:
             if size is not None:
                 transport.connection.received(size, now_ms())
+                transport.await_rest()
 
     def pump(self) -> None:
         """Do what is due, and send what is to be sent."""

@@ -19,7 +19,7 @@ Only one thread at a time may read; a second one gets BusyError.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import partial
@@ -34,7 +34,7 @@ from .consumed import ConsumedBatch
 from .driver import is_hurried
 from .errors import SegbrokerError
 from .forgotten import Forgotten
-from .group_events import Listener
+from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
 from .group_reading import CALLBACK_MS
 from .reading import Notice, Reading, check_poll
@@ -235,9 +235,7 @@ class Consumer(Generic[Notice]):
             with self._driver.lock:
                 events = self._reading.closing()
             if not hurried:
-                for event in events:
-                    if event.listener is not None:
-                        event.listener(event.partitions)
+                _tell_all(events)
         finally:
             group.tellers.discard(who)
 
@@ -543,3 +541,16 @@ class Consumer(Generic[Notice]):
     def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has."""
         return self._driver.call(self._reading.partitions_for(topic))
+
+
+def _tell_all(events: Sequence[Event]) -> None:
+    """Also where one raises; of several the last is raised, in the context of the others."""
+    if events:
+        first, *rest = events
+        try:
+            if first.listener is not None:
+                first.listener(first.partitions)
+        except Exception:
+            _tell_all(rest)
+            raise
+        _tell_all(rest)

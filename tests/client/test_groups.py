@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -686,6 +687,68 @@ def test_who_closes_waits_for_the_callback_of_another_though_its_own_raises(
     assert committed_count(daemon.address, filled) == PARTITIONS
     with Admin(daemon.address) as admin:
         assert not admin.describe_group(filled).members
+
+
+class Hearing:
+    """Callbacks that raise; of a member that half of its partitions are taken from while it is
+    away."""
+
+    def __init__(self, daemon: Daemon, topic: str) -> None:
+        self._address, self._topic = daemon.address, topic
+        self.told: list[tuple[str, int]] = []
+        self.options: Any = {
+            "group": topic,
+            "on_revoked": partial(self._hear, "revoked"),
+            "on_lost": partial(self._hear, "lost"),
+            **QUICK,
+            "rebalance_timeout_ms": 2_000,
+        }
+
+    def _hear(self, what: str, partitions: list[TopicPartition]) -> None:
+        self.told.append((what, len(partitions)))
+        raise ValueError(what)
+
+    def take_half(self) -> Member:
+        other = Member(self._address, self._topic)
+        until(lambda: len(other.owned) == PARTITIONS // 2, other)
+        return other
+
+
+BOTH = [("lost", PARTITIONS // 2), ("revoked", PARTITIONS // 2)]
+
+
+def test_who_closes_hears_all_that_is_due_though_a_callback_raises(
+    daemon: Daemon, filled: str
+) -> None:
+    hearing = Hearing(daemon, filled)
+    one = Consumer(daemon.address, filled, **hearing.options).open()
+    until(lambda: bool(one.poll(10, 100)) and len(one.assignment) == PARTITIONS)
+    other = hearing.take_half()
+    with pytest.raises(ValueError, match="revoked") as caught:
+        one.close()
+    other.stop()
+    assert str(caught.value.__context__) == "lost"
+    assert hearing.told == BOTH
+
+
+def test_an_async_task_that_closes_hears_all_that_is_due_though_a_callback_raises(
+    daemon: Daemon, filled: str, run: Callable[..., object]
+) -> None:
+    async def main() -> None:
+        hearing = Hearing(daemon, filled)
+        one = AsyncConsumer(daemon.address, filled, **hearing.options)
+        await one.__aenter__()
+        with anyio.fail_after(DEADLINE_S):
+            while not await one.poll(10, 100) or len(one.assignment) < PARTITIONS:
+                pass
+        other = await anyio.to_thread.run_sync(hearing.take_half)
+        with pytest.raises(ValueError, match="revoked") as caught:
+            await one.aclose()
+        other.stop()
+        assert str(caught.value.__context__) == "lost"
+        assert hearing.told == BOTH
+
+    run(main)
 
 
 def test_an_async_task_that_closes_waits_for_the_callback_of_another_though_its_own_raises(

@@ -1,11 +1,16 @@
 """The shell hears of a large reply when so much more of it is here that it is worth a turn."""
 
 import socket
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 
+import anyio
 import pytest
 
+from segbroker.client import AsyncConsumer
 from segbroker.client.connection import Connection, State
 from segbroker.client.transport import (
     LOW_WATER_BYTES_MAX,
@@ -14,6 +19,10 @@ from segbroker.client.transport import (
     heeds_low_water,
     resolve,
 )
+from segbroker.testing.embedded import EmbeddedBroker
+
+from ..support.ports import keep_port
+from .test_async import Run
 
 KIB = 1 << 10
 DEADLINE_S = 60
@@ -151,3 +160,87 @@ def test_a_connection_that_is_reset_in_a_large_reply_is_heard_of_at_once(peer: P
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     peer.socket.close()
     assert peer.hears()
+
+
+class Halting:
+    """A proxy that halts in the first large piece of a reply, until it is told to go on."""
+
+    def __init__(self, port: int, passes: int, size: int) -> None:
+        """passes: so much of it goes through at first; size: how much it is at least."""
+        self._port = port
+        self._passes = passes
+        self._size = size
+        self.may_go_on = threading.Event()
+        self.has_gone_on = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._start(self._accept)
+
+    def close(self) -> None:
+        self.may_go_on.set()
+        self._listener.close()
+
+    def _start(self, run: Callable[..., None], *args: object) -> None:
+        threading.Thread(target=run, args=args, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                broker = socket.create_connection(("127.0.0.1", self._port))
+                self._start(self._copy, client, broker, False)
+                self._start(self._copy, broker, client, True)
+
+    def _copy(self, source: socket.socket, sink: socket.socket, is_reply: bool) -> None:
+        with suppress(OSError), source, sink:
+            while data := source.recv(1 << 20):
+                if is_reply and len(data) > 16 * KIB and not self.may_go_on.is_set():
+                    while len(data) < self._size:
+                        data += source.recv(1 << 20)
+                    sink.sendall(data[: self._passes])
+                    self.may_go_on.wait(DEADLINE_S)
+                    sink.sendall(data[self._passes :])
+                    self.has_gone_on.set()
+                else:
+                    sink.sendall(data)
+
+
+def test_what_comes_behind_a_large_reply_that_a_job_has_held_up_is_heard_of(run: Run) -> None:
+    """The job keeps the event loop to itself, and behind it the client reads what has come before
+    it does anything else."""
+    size = 400 * KIB
+
+    async def main(broker: EmbeddedBroker, proxy: Halting) -> None:
+        async with AsyncConsumer(
+            proxy.address,
+            "t",
+            request_timeout_ms=600_000,
+            api_timeout_ms=600_000,
+            metadata_max_age_ms=600_000,
+        ) as consumer:
+
+            def awaits_rest() -> bool:
+                return any(each._low_water > 1 for each in consumer._driver._transports.values())
+
+            with anyio.fail_after(DEADLINE_S):
+                while not awaits_rest():
+                    await consumer.poll(1, 20)
+            proxy.may_go_on.set()
+            assert proxy.has_gone_on.wait(DEADLINE_S)
+            time.sleep(0.2)  # noqa: ASYNC251 - the job
+            await consumer.partitions_for("t")
+            with anyio.fail_after(DEADLINE_S):
+                assert await consumer.poll(1, DEADLINE_S * 1000)
+                broker.send("t", [b"small"])
+                (record,) = await consumer.poll(1, DEADLINE_S * 1000)
+            assert record.value == b"small"
+
+    port = keep_port()
+    proxy = Halting(port, 100 * KIB, size)
+    try:
+        with EmbeddedBroker(listen=f"127.0.0.1:{port}", advertised=proxy.address) as broker:
+            broker.create_topic("t", partitions=1)
+            broker.send("t", [bytes(size)])
+            run(main, broker, proxy)
+    finally:
+        proxy.close()
