@@ -241,7 +241,8 @@ async def test_of_all_that_waits_for_too_many_partitions_the_heaviest_gives_way(
             (first, 15, 60),
             (heavy, 20, 80),
             (heavy, 5, 85),
-            (last, 16, 45 + 15 + 16),
+            (last, 15, 100),
+            (last, 1, 45 + 15 + 16),
         ):
             await client.send(fetch_of("t", count), 12)
             await becomes(partial(lambda wanted: held.count == wanted, all_of_them))
