@@ -22,7 +22,7 @@ from segbroker.client.transport import (
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.ports import keep_port
-from .test_async import Run
+from .conftest import Run
 
 KIB = 1 << 10
 DEADLINE_S = 60
