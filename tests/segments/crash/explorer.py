@@ -77,12 +77,11 @@ class Counts:
 class Memory:
     """What recovery makes of disks, each of which is opened in one way."""
 
-    __slots__ = ("examined", "settled", "sights")
+    __slots__ = ("examined", "sights")
 
     def __init__(self) -> None:
         self.examined: dict[tuple[tuple[int, int], int], _Examined] = {}
         """By the key of an image, and what its random bytes come from."""
-        self.settled: dict[tuple[int, int], Seen] = {}
         self.sights: dict[Seen, tuple[int, Seen]] = {}
         """Each once, numbered."""
 
@@ -162,6 +161,7 @@ class Explorer:
         self._examined: dict[tuple[int, int], _Examined] = {}
         self._judged: set[tuple[tuple[int, int], int, bool]] = set()
         self._kinds: dict[Kind, _Examined] = {}
+        self._settled: dict[tuple[int, int], Seen] = {}
         self._sound: set[tuple[int, int, bool]] = set()
         """(number of a sight, promise, whether killed) that was judged and found right."""
         self._looked_at = -1
@@ -297,11 +297,11 @@ class Explorer:
     def _settle(self, disk: MemoryStorage, seen: Seen, left: int) -> None:
         """What was recovered is durable, the same again, the same without indexes, writable."""
         key = (left, disk._boot)
-        known = self._memory.settled.get(key)
+        known = self._settled.get(key)
         if known is not None:
             assert known == seen, f"I10: one disk was seen in two ways: {differ(known, seen)}"
             return
-        self._memory.settled[key] = seen
+        self._settled[key] = seen
         if left // 512 % self._plan.settle_every:
             return
         self.counts.settled += 1
