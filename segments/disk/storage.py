@@ -330,5 +330,8 @@ def removals(storage: Storage, path: str, *, last: str = "") -> Iterator[None]:
             yield from removals(storage, f"{path}/{name}")
         else:
             yield
-    storage.rmdir(path)
+    try:
+        storage.rmdir(path)
+    except NotADirectoryError:  # a link to one, by who has moved it to another volume
+        storage.unlink(path)
     yield

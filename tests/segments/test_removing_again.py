@@ -1,6 +1,7 @@
 """What of a deleted topic cannot be removed is removed as soon as it can be, without a start."""
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -110,3 +111,18 @@ def test_a_file_of_a_deleted_topic_that_cannot_be_closed_keeps_nothing_from_goin
     assert not manager.handlers
     assert not len(manager.files), "they would be taken for those of the next topic of the name"
     assert not disk.listdir("/data/topics")
+
+
+def test_a_deleted_topic_goes_though_its_directory_was_moved_and_linked(tmp_path: Path) -> None:
+    data, moved = tmp_path / "data", tmp_path / "moved"
+    with DiskManager(str(data), flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 1, SMALL)
+        append(manager.get_handler("t", 0), batch_of(b"old"))
+    topic = data / "topics" / "t"
+    topic.rename(moved)
+    topic.symlink_to(moved)
+    with DiskManager(str(data), flushers=0, now_ms=1_000) as manager:
+        assert manager.get_handler("t", 0).log_end_offset == 1
+        manager.delete_topic("t")
+        assert not [*(data / "topics").iterdir()]
+    assert not [*moved.iterdir()]
