@@ -121,6 +121,7 @@ soak: install spark jar proof  ## Fuzz, faults and damage, each for SECONDS (KIL
 	$(BIN)/python -m tests.soak.failing_syncs --seed $(SEED)
 	$(BIN)/python -m tests.soak.transactions --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.lost_answers
+	$(BIN)/python -m tests.soak.cut_short --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.compaction --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)

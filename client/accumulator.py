@@ -193,6 +193,10 @@ class Accumulator(Batches):
             inbox.leftover += self._split(inbox.topic, span, values, keys)
             self._place_leftover(inbox, force=True)
 
+    def is_awaited(self) -> bool:
+        """Whether a task waits for a record."""
+        return any(queue.awaited_count for queue in self.active)
+
     def drain_all(self) -> None:
         """Put everything pending into batches (a flush)."""
         for inbox in self.inboxes.values():

@@ -93,7 +93,7 @@ class AsyncAdmin:
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        await self._driver.start(self._engine)
+        await self._driver.start(self, self._engine)
         return self
 
     async def __aexit__(

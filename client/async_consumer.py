@@ -17,6 +17,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from inspect import isawaitable
 from itertools import islice
 from types import TracebackType
@@ -126,7 +127,8 @@ class AsyncConsumer(Generic[Notice]):
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        await self._driver.start(self._reading.engine)
+        goodbye = partial(self._reading.goodbye, patient=True) if self._reading.is_member else None
+        await self._driver.start(self, self._reading.engine, goodbye, GOODBYE_MS)
         return self
 
     async def __aexit__(

@@ -15,8 +15,10 @@ State changes only in `pump` and in what sockets bring, never across an await; s
 """
 
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from math import inf
 from ssl import SSLContext
 from threading import get_ident
@@ -43,6 +45,7 @@ from .errors import (
     SegbrokerError,
 )
 from .event_loop import loop_here
+from .forgotten import Forgotten
 from .own_tasks import OwnTasks
 from .reaching import Reaching
 from .settings import tls_context
@@ -64,6 +67,7 @@ class AsyncDriver(Driver):
         self._context: SSLContext | None = None
         # Since it was opened.
         self._own: OwnTasks
+        self._forgotten = Forgotten()
         # What has ended it by itself, until that is raised by its end.
         self._failure: SegbrokerError | None = None
         # Where the event loop was last seen to run: no other thread may touch what has no lock.  In
@@ -76,6 +80,8 @@ class AsyncDriver(Driver):
         self._is_pumping = False
         self._pumped_ms = 0
         self._waiting_count = 0
+        self.is_awaited: Callable[[], bool] = lambda: False
+        """Whether tasks wait for what the core does, otherwise than by `wait`."""
         self.undisturbed = Undisturbed()
         """By signals: trio raises Ctrl-C in whichever task runs."""
 
@@ -121,8 +127,17 @@ class AsyncDriver(Driver):
     def is_open(self) -> bool:
         return self._engine is not None and not self._engine.closed
 
-    async def start(self, engine: Engine) -> None:
+    async def start(
+        self,
+        client: object,
+        engine: Engine,
+        last: Callable[[], Call[None]] | None = None,
+        last_ms: int = 0,
+    ) -> None:
         """Start the tasks and wait until one broker was reached.
+
+        Where nobody refers to `client` any more it ends by itself, behind `last`, which may take
+        `last_ms`; neither refers to it.
 
         Raises BrokerUnreachable when the times of reaching.py are over, TlsFailed and
         AuthenticationFailed as soon as it is clear; no task is left then.
@@ -145,6 +160,7 @@ class AsyncDriver(Driver):
         except BaseException:
             await self.stop()
             raise
+        self._forgotten.opened(client, self, last, last_ms)
 
     async def stop(self) -> None:
         """End everything under way (ClosedError) and all tasks.  Again: nothing.
@@ -154,6 +170,7 @@ class AsyncDriver(Driver):
         if self._engine is None:
             return
         self.check_thread()
+        self._forgotten.closed()
         try:
             with self.undisturbed:
                 if self.is_open:
@@ -163,6 +180,28 @@ class AsyncDriver(Driver):
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    def end_by_itself(
+        self, said: str, last: Callable[[], Call[None]] | None, timeout_ms: int
+    ) -> None:
+        """As ThreadDriver.end_by_itself; not where its event loop has ended: nothing goes on."""
+        self._own.soon(partial(self._begin_end, said, last, timeout_ms))
+
+    def _begin_end(self, *args: object) -> None:
+        if self.is_open and not self._own.is_gone:
+            self._own.start(self._run_end, *args, name="segbroker end")
+
+    async def _run_end(
+        self, said: str, last: Callable[[], Call[None]] | None, timeout_ms: int
+    ) -> None:
+        try:
+            if last is not None and not self._own.is_cut:
+                with suppress(SegbrokerError):
+                    await self.call(last(), timeout_ms=timeout_ms)
+        finally:
+            if self.is_open:
+                self._end()
+            warnings.warn(said, ResourceWarning, stacklevel=1)
 
     def _failed(self, exc: Exception) -> None:
         """A bug in one of its tasks.  Whoever waits must hear of it."""
@@ -200,7 +239,7 @@ class AsyncDriver(Driver):
             self._own.go_on()
 
     def _is_waiting(self) -> bool:
-        return bool(self._waiting_count) or self._kick.is_set()
+        return bool(self._waiting_count) or self._kick.is_set() or self.is_awaited()
 
     async def wait(self, what: Waitable) -> None:
         """As `wait_done`; its tasks go on meanwhile, whatever has cut them."""

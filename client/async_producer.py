@@ -34,6 +34,7 @@ from .heap import keep_freed_memory
 from .inbox import Delivery, Inbox, Many, ManyDeliveries
 from .lookups import topics_known
 from .producer import GOODBYE_MS, GRACE_MS, HURRIED_MS
+from .producer_batch import ProducerBatch
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
@@ -48,7 +49,7 @@ class AsyncDelivery(Delivery):
     def __await__(self) -> Generator[Any, Any, RecordMetadata]:
         batch, index = self.place()
         batch.hurry()
-        yield from wait_done(batch).__await__()
+        yield from _delivered(batch).__await__()
         return batch.metadata(index)
 
 
@@ -65,8 +66,16 @@ class AsyncDeliveries(ManyDeliveries[AsyncDelivery]):
             batch.hurry()
         for batch in self._span.batches():
             if not batch.done:
-                yield from wait_done(batch).__await__()
+                yield from _delivered(batch).__await__()
         return [batch.metadata(index) for batch, index in self._span.places()]
+
+
+async def _delivered(batch: ProducerBatch) -> None:
+    batch.queue.awaited_count += 1
+    try:
+        await wait_done(batch)
+    finally:
+        batch.queue.awaited_count -= 1
 
 
 class AsyncProducer:
@@ -92,6 +101,7 @@ class AsyncProducer:
             lock=self._driver.undisturbed,
             undisturbed=self._driver.undisturbed,
         )
+        self._driver.is_awaited = self._accumulator.is_awaited
         engine = Engine(self._client, random, create_topics=True)
         self._producing = Producing(engine, self._accumulator, random)
         self._append = self._accumulator.append
@@ -107,7 +117,12 @@ class AsyncProducer:
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         keep_freed_memory()
-        await self._driver.start(self._producing.engine)
+        await self._driver.start(
+            self,
+            self._producing.engine,
+            self._producing.flushed,
+            self._settings.delivery_timeout_ms,
+        )
         return self
 
     async def __aexit__(

@@ -10,6 +10,7 @@ once: `accept`, `release`, `reject` and `renew` do not wait.  No task of it outl
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from functools import partial
 from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
@@ -93,7 +94,8 @@ class AsyncShareConsumer(Generic[Notice]):
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        await self._driver.start(self._reading.engine)
+        goodbye = partial(self._reading.goodbye, patient=True)
+        await self._driver.start(self, self._reading.engine, goodbye, GOODBYE_MS)
         return self
 
     async def __aexit__(

@@ -175,7 +175,7 @@ class Consumer(Generic[Notice]):
         is_member = self._reading.is_member
         goodbye = partial(self._reading.goodbye, patient=True) if is_member else None
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
-        self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
+        self._forgotten.close_at_exit(self, self._driver.thread, GOODBYE_MS)
         return self
 
     def open(self) -> Self:

@@ -9,10 +9,12 @@ member that nobody reads from.
 Where the interpreter ends in the same moment, as behind the one function of a program, its end
 waits for that.
 
+An async client is asked in the same way, and its own tasks do that: a producer delivers what it was
+given.  Where its event loop ends meanwhile it ends without.
+
 Who collects it may hold any lock, so nothing is done there but to ask: what a program does with a
-warning may well be to send it to Kafka.  A producer is not treated
-like this: what it was given is still delivered, and `close` at the end of the interpreter says what
-was not.
+warning may well be to send it to Kafka.  A blocking producer is not treated like this: what it was
+given is still delivered, and `close` at the end of the interpreter says what was not.
 """
 
 import atexit
@@ -22,11 +24,18 @@ from typing import Protocol
 from weakref import finalize, ref
 
 from .engine import Call
-from .thread_driver import ThreadDriver
 
 
 class _Closable(Protocol):
     def close(self) -> None: ...
+
+
+class _Driver(Protocol):
+    """Of threads, or of an event loop."""
+
+    def end_by_itself(
+        self, said: str, last: Callable[[], Call[None]] | None, timeout_ms: int
+    ) -> None: ...
 
 
 class Forgotten:
@@ -38,20 +47,23 @@ class Forgotten:
 
     def opened(
         self,
-        client: _Closable,
-        driver: ThreadDriver,
+        client: object,
+        driver: _Driver,
         goodbye: Callable[[], Call[None]] | None,
         timeout_ms: int,
     ) -> None:
-        """From now on; `goodbye` is what the I/O thread says at last.  Neither may refer to it."""
+        """From now on; `goodbye` is what the driver says at last.  Neither may refer to it."""
         said = f"{client!r} was not closed"
         self._collected = finalize(client, driver.end_by_itself, said, goodbye, timeout_ms)
         self._collected.atexit = False
 
-    def close_at_exit(self, client: _Closable, driver: ThreadDriver, timeout_ms: int) -> None:
-        """At a regular end of the interpreter it is closed, or has said goodbye by itself."""
-        assert driver.thread is not None, "it is open"
-        self._at_exit = _AtExit(client, driver.thread, timeout_ms)
+    def close_at_exit(self, client: _Closable, thread: Thread | None, timeout_ms: int) -> None:
+        """At a regular end of the interpreter it is closed, or has said goodbye by itself.
+
+        thread: the driver's.
+        """
+        assert thread is not None, "it is open"
+        self._at_exit = _AtExit(client, thread, timeout_ms)
         atexit.register(self._at_exit)
 
     def closed(self) -> None:

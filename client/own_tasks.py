@@ -23,6 +23,7 @@ trio raises Ctrl-C in none of them, but in the main task.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING
@@ -51,6 +52,13 @@ class OwnTasks:
         self.loop = loop_of_task()
         """That of asyncio; None: trio's."""
         self._context = copy_context()
+        self._call_soon: Callable[[Callable[[], object]], object]
+        if self.loop is None:
+            from trio.lowlevel import current_trio_token  # here: asyncio's programs do without
+
+            self._call_soon = current_trio_token().run_sync_soon
+        else:
+            self._call_soon = self.loop.call_soon_threadsafe
         # Those that have not ended.  A loop of asyncio itself does not keep its tasks.
         self._living: dict[anyio.CancelScope, asyncio.Task[None] | SystemTask] = {}
         self._none_left = anyio.Event()
@@ -75,7 +83,7 @@ class OwnTasks:
         scope = anyio.CancelScope()
         context = self._context.copy()
         if self.loop is None:
-            from trio.lowlevel import spawn_system_task  # here: asyncio's programs do without
+            from trio.lowlevel import spawn_system_task
 
             self._living[scope] = spawn_system_task(
                 self._run_in_trio, scope, run, args, name=name, context=context
@@ -92,8 +100,26 @@ class OwnTasks:
         for again in cut:
             again()
 
-    async def _go_on(self) -> None:
-        self.go_on()
+    def soon(self, act: Callable[[], object]) -> None:
+        """Have `act` called in the loop; not when that has ended.  In any thread, and at any place,
+        as the collector of garbage comes to."""
+        with suppress(RuntimeError):  # it has ended
+            self._call_soon(act if self.loop is None else partial(self._within, act))
+
+    def _within(self, act: Callable[[], object]) -> None:
+        """Of asyncio: anyio wants a task for what is done there.  One that is cancelled before its
+        first turn, with all others, is followed by another."""
+
+        async def run() -> None:
+            act()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                self._within(act)
+
+        assert self.loop is not None
+        self._goer = self.loop.create_task(run())
+        self._goer.add_done_callback(ended)
 
     async def _run(
         self,
@@ -127,8 +153,8 @@ class OwnTasks:
         self._ended(scope)
         if is_cut and not scope.cancel_called:
             self._cut.append(again)
-            if self.loop is not None and self._is_waiting():
-                self._goer = self.loop.create_task(self._go_on())  # anyio wants a task for it
+            if self._is_waiting():
+                self._within(self.go_on)
 
     def _ended(self, scope: anyio.CancelScope) -> None:
         self._living.pop(scope, None)

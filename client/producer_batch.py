@@ -259,6 +259,7 @@ class PartitionQueue:
     """The batches of one partition: one open, several sealed, several in flight."""
 
     __slots__ = (
+        "awaited_count",
         "backoff_until_ms",
         "epoch",
         "failures",
@@ -281,6 +282,8 @@ class PartitionQueue:
         self.open: ProducerBatch | None = None
         self.sealed: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
+        # Tasks that wait for one of these: of an async producer.
+        self.awaited_count = 0
         self.next_sequence = 0
         self.producer_id = -1
         self.epoch = -1

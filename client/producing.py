@@ -27,7 +27,7 @@ from segbroker.protocol.messages_core import (
 
 from .accumulator import Accumulator
 from .completion import Completion, after_all
-from .engine import Engine
+from .engine import Call, Engine, Until
 from .errors import NoTransaction, SegbrokerError, TimedOut
 from .identity import Identity
 from .network import Node
@@ -73,6 +73,10 @@ class Producing:
     def is_aborting(self) -> bool:
         """An abort was cut short, and nothing has gone on with it yet."""
         return self.transactions is not None and self.transactions.is_aborting
+
+    def flushed(self) -> Call[None]:
+        """Wait for `flush`."""
+        yield Until(self.flush())
 
     def flush(self) -> Completion[None]:
         """Done when everything appended so far is acknowledged or failed."""

@@ -130,7 +130,7 @@ class ShareConsumer(Generic[Notice]):
         self._driver.start(self._reading.engine)
         goodbye = partial(self._reading.goodbye, patient=True)
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
-        self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
+        self._forgotten.close_at_exit(self, self._driver.thread, GOODBYE_MS)
         return self
 
     def open(self) -> Self:

@@ -4,6 +4,7 @@ Each way is a program's, none of them a wait without end.
 """
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -13,7 +14,14 @@ import anyio
 import pytest
 import trio
 
-from segbroker.client import AsyncAdmin, AsyncConsumer, AsyncProducer, ClosedError, Producer
+from segbroker.client import (
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    ClosedError,
+    Producer,
+    RecordMetadata,
+)
 
 from ..support.daemon import Daemon
 from ..support.waiting import DEADLINE_S
@@ -103,6 +111,38 @@ def test_a_task_that_is_cancelled_with_those_of_its_client_may_use_it_to_its_end
         done, _ = await asyncio.wait({worker}, timeout=DEADLINE_S)
         assert done, "it waits"
         await worker
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_awaits_a_delivery_hears_of_it_though_the_tasks_of_its_client_were_cancelled(
+    daemon: Daemon, topic: str, count: int
+) -> None:
+    """As by a program that cancels all tasks but some, at its end."""
+
+    async def work(producer: AsyncProducer) -> list[RecordMetadata]:
+        if count == 1:
+            return [await (await producer.send(topic, b"v"))]
+        return await (await producer.send_many(topic, [b"v"] * count))
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        async with AsyncProducer(daemon.address, linger_ms=0) as producer:
+            await producer.partitions_for(topic)
+            own = asyncio.all_tasks() - before
+            os.kill(daemon.process.pid, signal.SIGSTOP)
+            try:
+                worker = asyncio.create_task(work(producer))
+                await anyio.wait_all_tasks_blocked()
+                for task in own:
+                    task.cancel()
+                await asyncio.wait(own)
+            finally:
+                os.kill(daemon.process.pid, signal.SIGCONT)
+            async with asyncio.timeout(DEADLINE_S):
+                assert len(await worker) == count
         assert asyncio.all_tasks() == before
 
     asyncio.run(main())

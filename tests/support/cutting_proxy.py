@@ -79,6 +79,12 @@ class CuttingProxy:
     def cut_reply_to(self, api_key: int) -> None:
         self._cut_key = api_key
 
+    def cut_no_more(self) -> None:
+        """What was to be cut is not."""
+        with self._lock:
+            self._replies_left.clear()
+        self._cut_key = None
+
     def swallow(self) -> None:
         self.swallowed = 0
         self._is_deaf = True
@@ -122,7 +128,11 @@ class CuttingProxy:
             if self._is_away:
                 _reset(client)
                 continue
-            broker = socket.create_connection(self.target)
+            try:
+                broker = socket.create_connection(self.target)
+            except OSError:  # it is being killed, or begun again
+                _reset(client)
+                continue
             with self._lock:
                 if is_away := self._is_away:  # since a moment ago
                     _reset(client)
