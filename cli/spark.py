@@ -37,6 +37,13 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return found
 
 
+def _is_master(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """What spark-submit takes; it would say so after a start of Java, and with a stack trace."""
+    if value != "yarn" and not value.startswith(("local", "spark://", "k8s://")):
+        raise click.BadParameter(f"{value!r} is not local[N], spark://HOST:PORT, yarn or k8s://URL")
+    return value
+
+
 def session_options(function: AnyCallable) -> AnyCallable:
     """Where Spark runs, and further settings."""
     for option in (
@@ -52,6 +59,7 @@ def session_options(function: AnyCallable) -> AnyCallable:
             default="local[*]",
             show_default=True,
             metavar="URL",
+            callback=_is_master,
             help="Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://URL.",
         ),
     ):

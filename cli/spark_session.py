@@ -7,7 +7,7 @@ command ends as a whole, says why in a sentence, and leaves no process behind.
 import logging
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -59,7 +59,7 @@ def spark_session(
     }
     try:
         with _quietly_interrupted(), _no_jvm_left():
-            running = session(conf)
+            running = _begun(session, conf)
     except Exception as exc:
         if (interrupt := _interrupt_before(exc)) is not None:
             raise interrupt from None
@@ -88,6 +88,19 @@ def spark_session(
         except Exception:
             if interrupt is None:
                 raise
+
+
+def _begun(
+    session: Callable[[dict[str, str]], "SparkSession"], conf: dict[str, str]
+) -> "SparkSession":
+    """A session; what Spark says of a start that fails, asked before its JVM is killed."""
+    try:
+        return session(conf)
+    except Exception as exc:
+        if (failure := failure_of(exc)) is None:
+            raise
+        hint = "--master and --conf are settings of Spark"
+        raise Failure(f"Spark does not start: {failure}", ExitCode.SYSTEM, hint) from exc
 
 
 def _interrupt_before(error: BaseException) -> BaseException | None:

@@ -225,6 +225,7 @@ DENIED = ("acl", "add", "--principal", "User:a", "--operation", "all", "--topic"
         (["produce", "t", "-H", "\udcff=1"], "'\\udcff' is not text in UTF-8"),
         (["topic", "alter", "t", "-c", "a=\udcff"], "'a=\\udcff' is not text in UTF-8"),
         (["spark", "import", "in", "--topic", "t", "--max-offsets", "2"], "No such option"),
+        (["spark", "sql", "SELECT 1", "--master", "x"], "'x' is not local[N], spark://"),
         ([*DENIED, "--host", "10.0.0.0/8"], "'10.0.0.0/8' is no address"),
         ([*DENIED, "--host", "::1", "--host", "app.lan"], "'app.lan' is no address"),
     ],

@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
+from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import segbroker
 from segbroker.protocol.record_batch import GapReason, gap_batches
 from segbroker.spark.planning import Planner
@@ -826,6 +827,19 @@ def test_a_start_of_spark_that_is_interrupted_ends_without_a_traceback(
         assert process.stdout.read() == "", "it was at the start"
     assert process.returncode == code, said
     assert "Traceback" not in said, said
+
+
+@pytest.mark.usefixtures("brief_java")
+def test_a_start_that_spark_refuses_is_told_in_a_sentence() -> None:
+    words = [*PROGRAM, "spark", "sql", "SELECT 1", "--master", "local[x]"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == ExitCode.SYSTEM, ended.stderr
+    assert ended.stderr.splitlines()[-2:] == [
+        "Error: Spark does not start: org.apache.spark.SparkException:"
+        " Could not parse Master URL: 'local[x]'",
+        "Hint: --master and --conf are settings of Spark",
+    ]
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_broker_that_is_not_there_is_told_before_spark_is_started(
