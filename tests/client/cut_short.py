@@ -87,8 +87,18 @@ def world(folder: Path) -> Iterator[World]:
         running(folder / "data", "--advertised", proxy.address, "--durability", "disk") as daemon,
     ):
         proxy.target = daemon.host_and_port
-        with Admin(proxy.address) as admin:  # more than are made here, of a record
-            admin.alter_broker_config({"group_share_delivery_count_limit": "25"})
+        with Admin(proxy.address) as admin:
+            admin.alter_broker_config(
+                {
+                    # More than are made here, of a record.
+                    "group_share_delivery_count_limit": "25",
+                    # Who could not say that it leaves is waited for no longer: it has partitions.
+                    "group_share_session_timeout_ms": "3000",
+                    "group_share_heartbeat_interval_ms": "500",
+                    # ... and for no lock at all: it ends with its connection, or is a fault.
+                    "group_share_record_lock_duration_ms": "3600000",
+                }
+            )
         yield World(daemon, proxy)
 
 

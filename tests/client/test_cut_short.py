@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
+from .conftest import Run
 from .cut_short import Cutter, Faults, World, world
 from .cut_short_consumers import member_story, reader_story, share_story
 from .cut_short_producers import producer_story, transaction_story
-from .test_async import Run
 
 Story = Callable[[World, str, int, Faults], Awaitable[Cutter]]
 

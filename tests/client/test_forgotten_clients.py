@@ -18,7 +18,7 @@ from segbroker.client import Admin, AsyncConsumer, AsyncProducer, AsyncShareCons
 
 from ..support.daemon import Daemon
 from ..support.waiting import DEADLINE_S
-from .test_async import Run
+from .conftest import Run
 from .test_own_tasks import Client, Make, living, make, topic, use
 
 __all__ = ["make", "topic"]  # fixtures
@@ -119,3 +119,20 @@ def test_a_client_that_is_forgotten_behind_its_event_loop_hinders_nobody(
             clients.clear()
             gc.collect()
     assert not caplog.records
+
+
+def test_a_client_that_was_closed_asks_nothing_of_its_event_loop_any_more(
+    daemon: Daemon, topic: str, make: Make, said: list[warnings.WarningMessage]
+) -> None:
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        clients = await opened(make(daemon.address, topic))
+        await clients[0].aclose()
+        clients.clear()
+        gc.collect()
+        for _ in range(3):
+            await asyncio.sleep(0)
+            assert asyncio.all_tasks() == before
+
+    asyncio.run(main())
+    assert not said

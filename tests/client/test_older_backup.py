@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from segbroker.client import Admin, Consumer, Gap, Outgoing, Producer, Record, transform
+from segbroker.client import (
+    Admin,
+    Consumer,
+    Gap,
+    Outgoing,
+    Producer,
+    Record,
+    SegbrokerError,
+    transform,
+)
 
 from ..support.daemon import Daemon, running
 
@@ -33,6 +42,13 @@ def read(consumer: Consumer[Gap], up_to: bytes) -> list[int | Gap]:
         if isinstance(item, Record) and item.value == up_to:
             return found
     raise AssertionError("a reading without an end has ended")
+
+
+def put_back(daemon: Daemon, backup: Path) -> None:
+    daemon.stop()
+    shutil.rmtree(daemon.data)
+    shutil.copytree(backup, daemon.data)
+    daemon.again()
 
 
 @pytest.fixture
@@ -72,10 +88,7 @@ def test_a_backup_that_is_older_than_what_was_read_is_told(
     daemon = of_two_epochs
     with Consumer(daemon.address, "t", on_gap="yield", api_timeout_ms=WAIT_S * 1000) as reader:
         then = read(reader, b"last of then")
-        daemon.stop()
-        shutil.rmtree(daemon.data)
-        shutil.copytree(backup, daemon.data)
-        daemon.again()
+        put_back(daemon, backup)
         write(daemon, *[b"other"] * 29, b"last of now")
         now = read(reader, b"last of now")
     assert then == [*range(10), LOST, 20, 21, 22]
@@ -94,10 +107,7 @@ def test_a_producer_of_behind_the_backup_shares_its_id_with_nobody(
         daemon.again()
         with Producer(daemon.address) as first:
             first.send("t", b"lost", partition=0).result(WAIT_S)
-            daemon.stop()
-            shutil.rmtree(daemon.data)
-            shutil.copytree(backup, daemon.data)
-            daemon.again()
+            put_back(daemon, backup)
             with Producer(daemon.address) as second:
                 for producer, value in (
                     *((second, b"second 0"), (first, b"first 1")),
@@ -107,6 +117,68 @@ def test_a_producer_of_behind_the_backup_shares_its_id_with_nobody(
         with Consumer(daemon.address, "t", start="start", stop_at_end=True) as consumer:
             values = [record.value for record in consumer]
     assert values == [b"kept", b"second 0", b"first 1", b"second 1", b"first 2"]
+
+
+def transact(producer: Producer, *values: bytes) -> None:
+    with producer.transaction():
+        for value in values:
+            producer.send("t", value, partition=0).result(WAIT_S)
+
+
+def test_what_an_idempotent_producer_sends_behind_the_backup_is_there_once_and_in_order(
+    tmp_path: Path, backup: Path
+) -> None:
+    """Its sequence numbers are ahead of those of the backup; some of it was on its way."""
+    with running(tmp_path / "data", "--durability", "disk") as daemon:
+        with Producer(daemon.address) as producer:
+            producer.send("t", b"kept", partition=0).result(WAIT_S)
+            daemon.stop()
+            shutil.copytree(daemon.data, backup)
+            daemon.again()
+            producer.send("t", b"lost", partition=0).result(WAIT_S)
+            daemon.stop()
+            under_way = [producer.send("t", b"%d" % number, partition=0) for number in range(3)]
+            put_back(daemon, backup)
+            offsets = [delivery.result(WAIT_S).offset for delivery in under_way]
+            producer.send("t", b"last", partition=0).result(WAIT_S)
+        with Consumer(daemon.address, "t", start="start", stop_at_end=True) as consumer:
+            values = [record.value for record in consumer]
+    assert values == [b"kept", b"0", b"1", b"2", b"last"]
+    assert offsets == [1, 2, 3]
+
+
+@pytest.mark.parametrize("when", ["between", "at its end", "within"])
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_transaction_that_the_backup_knows_nothing_of_is_not_committed_by_half(
+    tmp_path: Path, backup: Path, when: str, knows: bool
+) -> None:
+    """Put back between two transactions, behind the last record of one, or within it.  The producer
+    is told, and who comes next of its name goes on.
+
+    knows: whether the backup knows the transactional id.
+    """
+    with running(tmp_path / "data", "--durability", "disk") as daemon:
+        write(daemon, b"kept")
+        with Producer(daemon.address, transactional_id="x") as producer:
+            if knows:
+                transact(producer, b"before")
+            daemon.stop()
+            shutil.copytree(daemon.data, backup)
+            daemon.again()
+            if when == "between":
+                transact(producer, b"lost with all else")
+                put_back(daemon, backup)
+            with pytest.raises(SegbrokerError), producer.transaction():  # noqa: PT012
+                producer.send("t", b"first", partition=0).result(WAIT_S)
+                if when != "between":
+                    put_back(daemon, backup)
+                if when != "at its end":
+                    producer.send("t", b"second", partition=0).result(WAIT_S)
+        with Producer(daemon.address, transactional_id="x") as producer:
+            transact(producer, b"next")
+        with Consumer(daemon.address, "t", start="start", stop_at_end=True) as consumer:
+            values = [record.value for record in consumer]
+    assert values == [b"kept", *[b"before"] * knows, b"next"]
 
 
 def test_where_a_member_has_sought_nothing_is_said_to_be_lost(of_two_epochs: Daemon) -> None:

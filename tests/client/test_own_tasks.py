@@ -528,6 +528,37 @@ def test_a_member_that_the_end_of_asyncios_loop_meets_leaves_its_group(
         assert not admin.describe_group(topic).members
 
 
+@pytest.mark.parametrize("turns", range(8))
+def test_what_is_closed_while_its_cut_tasks_are_about_to_go_on_leaves_nothing(
+    daemon: Daemon, topic: str, turns: int
+) -> None:
+    """They go on for a task that waits; one of these numbers of turns is just between."""
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        consumer = AsyncConsumer(daemon.address, topic)
+        await consumer.__aenter__()
+        own = asyncio.all_tasks() - before
+        waiting = asyncio.create_task(consumer.position(topic, 0))
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(0)
+            for task in own:
+                task.cancel()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await consumer.aclose()
+            with pytest.raises(ClosedError):
+                await waiting
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert asyncio.all_tasks() == before
+        finally:
+            os.kill(daemon.process.pid, signal.SIGCONT)
+
+    asyncio.run(main())
+
+
 @pytest.fixture
 async def administrator(daemon: Daemon) -> AsyncGenerator[AsyncAdmin, None]:
     admin = AsyncAdmin(daemon.address)
