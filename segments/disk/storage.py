@@ -323,15 +323,16 @@ def remove_tree(storage: Storage, path: str, *, last: str = "") -> None:
 
 def removals(storage: Storage, path: str, *, last: str = "") -> Iterator[None]:
     """The same, one file or directory at each step: whoever asks no further leaves the rest."""
-    for name in sorted(storage.listdir(path), key=last.__eq__):
-        try:
-            storage.unlink(f"{path}/{name}")
-        except (IsADirectoryError, PermissionError):
-            yield from removals(storage, f"{path}/{name}")
-        else:
-            yield
+    try:
+        names = storage.listdir(path)  # also behind a link, to a directory on another volume
+    except (NotADirectoryError, FileNotFoundError):  # a file, or a link to nothing
+        storage.unlink(path)
+        yield
+        return
+    for name in sorted(names, key=last.__eq__):
+        yield from removals(storage, f"{path}/{name}")
     try:
         storage.rmdir(path)
-    except NotADirectoryError:  # a link to one, by who has moved it to another volume
+    except NotADirectoryError:
         storage.unlink(path)
     yield

@@ -194,7 +194,7 @@ def _before_merged(
     if is_torn and all(row.number in present for row in rows):
         return len(rows)
     places = {row.base_offset: place for place, row in enumerate(rows)}
-    heads = {number: head_of(storage, paths.log(number))[1] for number in present}
+    heads = {number: _base_of(storage, paths.log(number)) for number in present}
     return min(
         (
             places[base]
@@ -203,6 +203,17 @@ def _before_merged(
         ),
         default=len(rows),
     )
+
+
+def _base_of(storage: Storage, path: str) -> int:
+    """The base offset of a segment file; -1: it has none, or cannot be read.  Raises
+    NoDescriptor."""
+    try:
+        return head_of(storage, path)[1]
+    except NoDescriptor:
+        raise
+    except OSError:
+        return -1  # no reason to do without the rest
 
 
 def _lost_start(storage: Storage, paths: LogPaths, log_start_offset: int) -> Row | None:
@@ -273,15 +284,15 @@ def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, numbe
     place = sealed.place_of(number)
     assert place is not None, "one of its own"
     base_offset, size = sealed.base_offsets[place], sealed.sizes[place]
-    file = storage.open(paths.log(number), read_only=True)
+    path = paths.log(number)
     try:
-        head = bytearray(8)
-        file.pread(memoryview(head), 0)
-        if file.size() == size and int.from_bytes(head, "big", signed=True) == base_offset:
+        if head_of(storage, path) == (size, base_offset):
             return False
-    finally:
-        file.close()
-    found = scan(memoryview(read_file(storage, paths.log(number))), None)
+        found = scan(memoryview(read_file(storage, path)), None)
+    except NoDescriptor:
+        raise
+    except OSError:
+        return False  # it cannot be read: who reads its records is told
     if found.tail is not Tail.WHOLE or not found.batches:
         return False
     return (found.first_offset, found.next_offset) != (base_offset, sealed.end_of(place))

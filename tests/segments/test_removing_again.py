@@ -64,6 +64,7 @@ def test_what_somebody_else_has_removed_is_not_tried_again() -> None:
     disk = Stubborn()
     with DiskManager("/data", storage=disk, flushers=0) as manager:
         manager.create_topic("t", 1, SMALL)
+        append(manager.get_handler("t", 0), batch_of(b"old"))
         disk.refuses = "unlink"
         manager.delete_topic("t")
         disk.refuses = ""
@@ -113,14 +114,17 @@ def test_a_file_of_a_deleted_topic_that_cannot_be_closed_keeps_nothing_from_goin
     assert not disk.listdir("/data/topics")
 
 
-def test_a_deleted_topic_goes_though_its_directory_was_moved_and_linked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", ["topics/t", "topics/t/partition_0"])
+def test_a_deleted_topic_goes_though_a_directory_of_it_was_moved_and_linked(
+    linked: str, tmp_path: Path
+) -> None:
     data, moved = tmp_path / "data", tmp_path / "moved"
     with DiskManager(str(data), flushers=0, now_ms=1_000) as manager:
         manager.create_topic("t", 1, SMALL)
         append(manager.get_handler("t", 0), batch_of(b"old"))
-    topic = data / "topics" / "t"
-    topic.rename(moved)
-    topic.symlink_to(moved)
+    folder = data / linked
+    folder.rename(moved)
+    folder.symlink_to(moved)
     with DiskManager(str(data), flushers=0, now_ms=1_000) as manager:
         assert manager.get_handler("t", 0).log_end_offset == 1
         manager.delete_topic("t")

@@ -98,6 +98,23 @@ def test_a_sealed_segment_that_cannot_be_read_hides_no_other_damage() -> None:
     assert seen(handler) == ([n for n in range(COUNT) if n != 9], [(9, 10)])
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_a_sealed_segment_that_cannot_be_read_keeps_no_log_closed_after_a_kill(number: int) -> None:
+    image = filled()
+    append(manager_on(image).get_handler("t", 0), batch_of(b"last"))  # behind its checkpoint
+    image = image.after_kill()
+    lose_wal(image)
+    disk = Unreadable(image, PATHS.log(number))
+    handler = manager_on(disk).get_handler("t", 0)
+    assert handler.log_end_offset == COUNT + 1
+    append(handler, batch_of(b"next"))
+    assert offsets_in(read_once(handler, COUNT + 1)) == [COUNT + 1]
+    with pytest.raises(StorageError, match="the disk does not give it"):
+        read_once(handler, 3 * number)
+    disk.bad = ""
+    assert seen(handler) == ([n for n in range(COUNT + 2) if n != 9], [(9, 10)])
+
+
 def test_an_index_that_cannot_be_read_is_made_again() -> None:
     disk = Unreadable(filled(), PATHS.index(1))
     found = told(disk)
