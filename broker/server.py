@@ -2,8 +2,9 @@
 
     run    metrics page (its listener is there before the data is read)
              certificates       read before the data: a wrong file is said at once, each time
+             bind_all           so is an address that another one has; nobody can connect yet
              manager.open       recovery; in a lane
-               bind_all         whoever connects from here on waits in the backlog
+               listen_all       whoever connects from here on waits in the backlog
                  assemble       the parts (assembling.py); nothing runs yet
                    services     tasks of the parts: deadlines, turn, express way, watchdog, chores
                      serving    accept, and a task per connection
@@ -63,7 +64,7 @@ from .loop.callbacks import Callbacks
 from .loop.lanes import Lanes
 from .loop.tasks import Tasks
 from .loop.turn import end_passes
-from .peers.listener import Listener, bind_all, certificates_of
+from .peers.listener import Listener, bind_all, certificates_of, listen_all
 from .peers.tls import Certificate
 from .producing.express import Express
 from .producing.intake import PLAIN_FRAME_BYTES_MAX
@@ -211,6 +212,23 @@ class Broker:
         """The broker, from the opening of its data to the closing."""
         self._lanes = lanes = Lanes(self.config.lanes)
         self._certificates = certificates_of(self.config)
+        self._listeners = await bind_all(self.config, self._certificates)
+        try:
+            await self._open(lanes, handle_signals, task_status)
+        finally:
+            self._close_listeners()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.sock.close()
+
+    async def _open(
+        self,
+        lanes: Lanes,
+        handle_signals: bool,
+        task_status: trio.TaskStatus[tuple[str, int]],
+    ) -> None:
+        """Serve what the data directory has, and close it."""
         manager = self._manager or DiskManager(
             self.config.data,
             call_soon=call_soon_here(),
@@ -226,13 +244,10 @@ class Broker:
         await lanes.run(manager.open)
         log.info("recovery_reported", **manager.report.summary())
         try:
-            self._listeners = await bind_all(self.config, self._certificates)
-            try:
-                await self._serve(manager, lanes, handle_signals, task_status)
-            finally:
-                for listener in self._listeners:
-                    listener.sock.close()
+            listen_all(self.config, self._listeners)
+            await self._serve(manager, lanes, handle_signals, task_status)
         finally:
+            self._close_listeners()
             with trio.CancelScope(shield=True):
                 await lanes.run(manager.close)
             log.info("broker_stopped")

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from segbroker.spark.progress import Progress
 
 FORMATS = ("parquet", "json", "csv")
+# local[2,3]: two threads, and a task may fail twice; local-cluster is for tests of Spark itself.
+MASTER = re.compile(
+    r"yarn|(spark|k8s)://.+|local(\[(\*|[1-9][0-9]*)( *, *[1-9][0-9]*)?\])?|local-cluster\[.+\]"
+)
+# As Spark reads it; months and years it has for no trigger.
+INTERVAL = re.compile(
+    r"\s*(interval\s+)?(\+?[0-9]{1,12}(\.[0-9]{1,9})?\s+"
+    r"(week|day|hour|minute|second|millisecond|microsecond)s?\s*)+",
+    re.IGNORECASE,
+)
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
@@ -39,8 +49,14 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 def _is_master(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """What spark-submit takes; it would say so after a start of Java, and with a stack trace."""
-    if value != "yarn" and not value.startswith(("local", "spark://", "k8s://")):
+    if MASTER.fullmatch(value) is None:
         raise click.BadParameter(f"{value!r} is not local[N], spark://HOST:PORT, yarn or k8s://URL")
+    return value
+
+
+def _is_interval(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and INTERVAL.fullmatch(value) is None:
+        raise click.BadParameter(f"{value!r} is no interval, such as '10 seconds' or '1 minute'")
     return value
 
 
@@ -73,6 +89,7 @@ def pace_options(function: AnyCallable) -> AnyCallable:
         click.option(
             "--every",
             metavar="INTERVAL",
+            callback=_is_interval,
             help="Keep running, with a batch per interval, such as '10 seconds'.",
         ),
         click.option(
@@ -241,10 +258,15 @@ def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  #
       segbroker spark replay flights late --values 'dep_delay INT' --where 'data.dep_delay > 60'
       segbroker spark replay a b --sql "SELECT key, upper(text) AS value FROM records"
     """
-    checkpoint = options["checkpoint"] or f"segbroker-checkpoints/replay-{source}-{target}"
+    if source == target:
+        raise click.UsageError(f"topic {source!r} would be replayed into itself without end")
+    if options["sql"] is not None and options["where"] is not None:
+        raise click.UsageError("give the filter in the SQL itself, or as --where, not both")
     with spark_session(f"replay {source}", options, bootstrap) as session:
+        from segbroker.spark.checkpoints import of_replay
         from segbroker.spark.pipelines import replay as run_replay
 
+        checkpoint = options["checkpoint"] or of_replay(session, source, target)
         note(f"the checkpoint is {checkpoint}")
         rows = run_replay(
             session,

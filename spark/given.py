@@ -80,11 +80,17 @@ def number(given: NamedValue, *, least: Literal[0, 1], most: int = INT64_MAX) ->
     if value is None:
         return None
     text = value.strip()
-    if not text.isascii() or not text.isdigit() or not least <= int(text):
+    if not text.isascii() or not text.isdigit() or not least <= _whole(text):
         raise OptionError(f"{name}={value!r} is not a whole number >= {least}")
-    if int(text) > most:
+    if _whole(text) > most:
         raise OptionError(f"{name}={value!r} is more than {most}")
-    return int(text)
+    return _whole(text)
+
+
+def _whole(digits: str) -> int:
+    """The number; of one with more digits than INT64_MAX has another one above it: Python refuses
+    to read more than 4,300."""
+    return int(digits.lstrip("0")[: len(str(INT64_MAX)) + 1] or "0")
 
 
 # What a word after a number of time stands for, in ms; Spark's own way to write a duration.
@@ -117,7 +123,7 @@ def duration_ms(given: NamedValue, *, default_ms: int) -> int:
     unit = text[len(digits) :].strip() or "ms"
     if not digits or unit not in _UNITS_MS:
         raise OptionError(f"{name}={value!r} is not a duration like 15m, 30s or 500ms")
-    return int(digits) * _UNITS_MS[unit]
+    return _whole(digits) * _UNITS_MS[unit]
 
 
 def json_object(name: str, value: str, example: str) -> dict[str, object]:

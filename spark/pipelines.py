@@ -36,19 +36,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from segbroker.client import Admin
-
-from .cluster import Cluster
-from .connecting import parse_client
+from .checkpoints import exists, file_system, of_export, of_import
 from .decoding import BINARY, TEXT, decode, free_name
-from .errors import OptionError, SinkError, SourceError
-from .given import Given
-from .offsets import id_text
-from .options import Subscribe
+from .errors import OptionError, SourceError
 from .progress import Tell, run
 from .sampling import sample
 from .sink_options import TOPIC_ID
-from .writing import no_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,8 +108,6 @@ EXPORTED = re.compile(
     + f"(,{_BESIDE}value)?",
     re.DOTALL,
 )
-# Files that a file source looks past begin with this.
-HIDDEN = "_segbroker"
 # In the checkpoint of an export: what the record's columns are called beside fields of the values.
 # Of columns that came later (of another version, or form) in `segbroker-names-2` and so on.
 NAMES = "segbroker-names"
@@ -178,7 +169,7 @@ def export_topic(
     checkpoint: default inside `path`.
     Raises OptionError, also where `path` has the files of another export, and what ends a query.
     """
-    place = checkpoint or f"{path.rstrip('/')}/{HIDDEN}/export-{topic}"
+    place = checkpoint or of_export(path, topic)
     _refuse_second(spark, path, place)
     form = values or (BINARY if file_format == "parquet" else TEXT)
     pace = pace or Pace()
@@ -253,7 +244,7 @@ def import_files(
         rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
     topic_id = None
     if checkpoint is None:
-        checkpoint, topic_id = _import_place(spark, broker, path, topic)
+        checkpoint, topic_id = of_import(spark, broker, path, topic)
     writer = _into(rows, broker, topic)
     if topic_id is not None:
         writer = writer.option(TOPIC_ID, topic_id)
@@ -282,15 +273,12 @@ def replay(
     """Send the topic's records, filtered or changed, to another topic; exactly once.
 
     sql: a SELECT from `records` that has a column `value`, maybe key, headers, partition.
-    where: a condition on `records`, instead of it.
+    where: a condition on `records`, where there is no `sql`.
+    target: another topic than `source`, or it would have no end.
     values: `data`, the value as a struct, has these fields (carrier STRING, ...).
     Raises OptionError, and what ends a query.
     """
     pace = pace or Pace()
-    if source == target:
-        raise OptionError(f"topic {source!r} would be replayed into itself without end")
-    if sql is not None and where is not None:
-        raise OptionError("give the filter in the SQL itself, or as --where, not both")
     limits = {"maxBytesPerTrigger": str(BATCH_BYTES)}
     frame = _stream(spark, broker, source, start, pace, includeHeaders="true", **limits)
     columns = ["*", "CAST(value AS STRING) AS text"]
@@ -382,7 +370,7 @@ def _watched(spark: "SparkSession", path: str) -> str:
     """
     folder, slash, name = path.rpartition("/")
     last = max((n for n, letter in enumerate(name) if letter.isalnum()), default=None)
-    if last is None or not _exists(spark, path, is_file=True):
+    if last is None or not exists(spark, path, is_file=True):
         return path
     return f"{folder}{slash}{name[:last]}[{name[last]}]{name[last + 1 :]}"
 
@@ -418,7 +406,7 @@ def _sample(spark: "SparkSession", broker: Broker, topic: str) -> "Iterator[Data
 
 def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
     """Refuse a path into which another query has written, which has its checkpoint elsewhere."""
-    if _exists(spark, f"{path}/{WHOLE_FILES}") and not _exists(spark, f"{checkpoint}/metadata"):
+    if exists(spark, f"{path}/{WHOLE_FILES}") and not exists(spark, f"{checkpoint}/metadata"):
         raise OptionError(
             f"{path} has the files of another export, of another topic or with another checkpoint:"
             " Spark would take the records of this one for written; give a path of its own"
@@ -427,7 +415,7 @@ def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
 
 def _noted_types(spark: "SparkSession", place: str) -> tuple[StructType | None, int]:
     """The types that the columns of an export have so far, and the number of the note; None, 0."""
-    file, files = _file_system(spark, place)
+    file, files = file_system(spark, place)
     if not files.exists(file):
         return None, 0
     names = (str(status.getPath().getName()) for status in files.listStatus(file))
@@ -458,7 +446,7 @@ def _names(kind: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 def _noted(spark: "SparkSession", path: str) -> dict[str, Any]:
     """What `_note` has noted; nothing where that was never done."""
-    if not _exists(spark, path):
+    if not exists(spark, path):
         return {}
     (row,) = spark.read.text(path, wholetext=True).collect()
     found: dict[str, Any] = json.loads(row.value)
@@ -467,8 +455,8 @@ def _noted(spark: "SparkSession", path: str) -> dict[str, Any]:
 
 def _note(spark: "SparkSession", path: str, names: Mapping[str, Any]) -> None:
     """Note names or types in a file that is not there yet, whole or not at all."""
-    file, files = _file_system(spark, path)
-    temporary, _ = _file_system(spark, f"{path}.new")
+    file, files = file_system(spark, path)
+    temporary, _ = file_system(spark, f"{path}.new")
     out = files.create(temporary, True)
     out.write(json.dumps(dict(names)).encode())
     out.close()
@@ -496,25 +484,11 @@ def _folder(spark: "SparkSession", path: str, taken: set[str]) -> str:
 
 def _folders(spark: "SparkSession", path: str) -> set[str]:
     """What earlier runs have called the folders in `path`: date, record_date and so on."""
-    file, files = _file_system(spark, path)
+    file, files = file_system(spark, path)
     if not files.exists(file):
         return set()
     names = (str(status.getPath().getName()) for status in files.listStatus(file))
     return {found[1] for name in names if (found := FOLDER_NAME.match(name))}
-
-
-def _exists(spark: "SparkSession", path: str, *, is_file: bool = False) -> bool:
-    """Whether there is such a file or folder, wherever Spark's paths reach; a file: `is_file`."""
-    file, files = _file_system(spark, path)
-    return bool(files.exists(file) and (not is_file or files.getFileStatus(file).isFile()))
-
-
-def _file_system(spark: "SparkSession", path: str) -> tuple[Any, Any]:
-    """The path, and what it is on, as Hadoop has them."""
-    context = spark.sparkContext
-    assert context._jvm is not None, "the session runs"
-    file = context._jvm.org.apache.hadoop.fs.Path(path)
-    return file, file.getFileSystem(context._jsc.hadoopConfiguration())
 
 
 def _into(rows: "DataFrame", broker: Broker, topic: str) -> "DataStreamWriter":
@@ -529,41 +503,3 @@ def _run(writer: "DataStreamWriter", checkpoint: str, pace: Pace, tell: Tell) ->
     else:
         writer = writer.trigger(processingTime=pace.every)
     return run(writer.start(), tell)
-
-
-def _import_place(
-    spark: "SparkSession", broker: Broker, path: str, topic: str
-) -> tuple[str, str | None]:
-    """Where it is noted which files the topic has, and the id of the only topic that it is of.
-
-    The one of another cluster has none of them, nor has one that was made again.
-    """
-    client = parse_client(Given(broker.options))
-    place = _beside(path, f"import-{topic}")
-    if _exists(spark, f"{place}/metadata"):  # of an earlier version, which knew one cluster
-        return place, None
-    with Admin(client.bootstrap_text, security=client.security) as admin:
-        cluster_id = admin.describe_cluster().cluster_id
-    if cluster_id is not None:
-        place = _beside(path, f"import-{topic}-{cluster_id}")
-    if _exists(spark, f"{place}/metadata"):  # of one that knew no topics made again
-        return place, None
-    cluster = Cluster(client, creates_topics=True)
-    try:
-        found = cluster.layout(Subscribe((topic,))).get(topic)
-    finally:
-        cluster.close()
-    if found is None:  # a query that begins would leave its place
-        raise SinkError(no_topic(topic))
-    if found.topic_id is None:
-        return place, None
-    topic_id = id_text(found.topic_id)
-    return _beside(path, f"import-{topic}-{topic_id}"), topic_id
-
-
-def _beside(path: str, name: str) -> str:
-    """A hidden folder in the folder `path`; of a file, or a pattern, in the folder it lies in."""
-    folder, _, last = path.rstrip("/").rpartition("/")
-    if "." in last or "*" in last:
-        return f"{folder or '.'}/{HIDDEN}/{name}-{last.replace('*', '+')}"
-    return f"{path.rstrip('/')}/{HIDDEN}/{name}"

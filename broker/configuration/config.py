@@ -122,6 +122,12 @@ class BrokerConfig(
             host, port = split_address(self.metrics_listen, key="metrics_listen")
             if not self.allow_anonymous_network:
                 check_metrics_exposure(host, port)
+            for spec in specs.values():
+                if port and (spec.host, spec.port) == (host, port):
+                    raise InvalidConfig(
+                        f"metrics_listen = {self.metrics_listen!r} is where the broker itself "
+                        f"listens ({spec.name}); the page needs a port of its own"
+                    )
         parse_rules(self.ssl_principal_mapping_rules)
         offered = set(parse_mechanisms(self.sasl_mechanisms))
         for spec in specs.values():

@@ -23,7 +23,7 @@ import trio
 
 from ..address import join_address, split_address
 from ..loop.address_turns import AddressTurns
-from ..peers.listener import CannotListen, accept_all, bind
+from ..peers.listener import BACKLOG, CannotListen, accept_all, bind
 from .http_connection import HttpConnection
 from .pages import Pages
 
@@ -113,6 +113,8 @@ async def listen(address: str, pages: Pages) -> HttpServer:
     """Bind HOST:PORT.  Raises CannotListen."""
     host, port = split_address(address, key="metrics_listen")
     try:
-        return HttpServer(await bind(host, port), pages)
+        sock = await bind(host, port)
+        sock.listen(BACKLOG)
     except OSError as exc:
         raise CannotListenForPages(exc.errno, exc.strerror, join_address(host, port)) from exc
+    return HttpServer(sock, pages)

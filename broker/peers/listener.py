@@ -13,7 +13,8 @@ long as the machine is set to (keepalive; two hours), also where idle connection
 
 import errno
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
@@ -28,7 +29,7 @@ from .tls import Certificate
 
 log = structlog.get_logger()
 
-_BACKLOG: Final = 1024
+BACKLOG: Final = 1024
 _PAUSE_S: Final = 0.1
 ACCEPTS_AT_ONCE: Final = 32
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -92,19 +93,15 @@ class Listener:
 
 
 async def bind_all(config: BrokerConfig, certificates: Mapping[str, Certificate]) -> list[Listener]:
-    """All that the configuration names, with their certificates.
+    """All that the configuration names, with their certificates; they do not listen yet.
 
     Raises CannotListen; nothing is left open then.
     """
     listeners: list[Listener] = []
     try:
         for spec in config.listener_specs:
-            try:
+            with _cannot_listen(config, spec):
                 sock = await bind(spec.host, spec.port)
-            except OSError as exc:
-                cannot = CannotListen(exc.errno, exc.strerror, join_address(spec.host, spec.port))
-                cannot.setting = "listeners" if config.listeners else "listen"
-                raise cannot from exc
             host, port = sock.getsockname()[:2]
             listeners.append(Listener(spec, sock, (host, port), certificates.get(spec.name)))
     except BaseException:
@@ -112,6 +109,23 @@ async def bind_all(config: BrokerConfig, certificates: Mapping[str, Certificate]
             listener.sock.close()
         raise
     return listeners
+
+
+def listen_all(config: BrokerConfig, listeners: Iterable[Listener]) -> None:
+    """Let clients connect.  Raises CannotListen: somebody has begun to listen there since."""
+    for listener in listeners:
+        with _cannot_listen(config, listener.spec):
+            listener.sock.listen(BACKLOG)
+
+
+@contextmanager
+def _cannot_listen(config: BrokerConfig, spec: ListenerSpec) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        cannot = CannotListen(exc.errno, exc.strerror, join_address(spec.host, spec.port))
+        cannot.setting = "listeners" if config.listeners else "listen"
+        raise cannot from exc
 
 
 def certificates_of(config: BrokerConfig) -> dict[str, Certificate]:
@@ -127,7 +141,10 @@ def certificates_of(config: BrokerConfig) -> dict[str, Certificate]:
 
 
 async def bind(host: str, port: int) -> socket.socket:
-    """A listening, non-blocking socket. Raises OSError."""
+    """A non-blocking socket that does not listen yet; it fails where another one listens.
+
+    Raises OSError.
+    """
     found = await trio.socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -138,7 +155,6 @@ async def bind(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
-        listener.listen(_BACKLOG)
     except BaseException:
         listener.close()
         raise

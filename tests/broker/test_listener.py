@@ -4,7 +4,7 @@ import socket
 
 import trio
 
-from segbroker.broker.peers.listener import ACCEPTS_AT_ONCE, accept_all, bind
+from segbroker.broker.peers.listener import ACCEPTS_AT_ONCE, BACKLOG, accept_all, bind
 
 
 class Open:
@@ -24,6 +24,7 @@ async def test_others_have_their_turn_while_many_connections_wait_to_be_accepted
     accepted: list[socket.socket] = []
     seen: set[int] = set()
     with listener:
+        listener.listen(BACKLOG)
         for client in clients:  # they wait in the backlog
             client.connect(listener.getsockname())
         with trio.fail_after(60):

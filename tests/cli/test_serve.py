@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from segbroker.broker.configuration.config import keys
+from segbroker.broker.configuration.config import BrokerConfig, keys
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.client import Admin, Producer
 
@@ -69,17 +69,6 @@ def test_a_data_directory_in_use_is_said_in_one_sentence(tmp_path: Path) -> None
     assert "Hint: another broker runs on it: stop that one, or choose another --data" in said
 
 
-def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
-    daemon = start(tmp_path / "data")
-    try:
-        second = segbroker("serve", "--data", str(tmp_path / "two"), "--listen", daemon.address)
-    finally:
-        daemon.stop()
-    said = second.stderr.decode().splitlines()
-    assert (second.returncode, second.stdout) == (9, b"")
-    assert f"Error: the address is in use: {daemon.address}" in said
-
-
 def test_a_port_of_the_metrics_page_in_use_is_said_before_anything_is_opened(
     tmp_path: Path,
 ) -> None:
@@ -95,6 +84,31 @@ def test_a_port_of_the_metrics_page_in_use_is_said_before_anything_is_opened(
         "Hint: another broker may run there; --metrics-listen 127.0.0.1:0 takes a free port",
     ]
     assert not (tmp_path / "two").exists()
+
+
+def test_a_port_in_use_is_said_before_the_data_directory_is_made(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data")
+    try:
+        second = segbroker("serve", "--data", str(tmp_path / "two"), "--listen", daemon.address)
+    finally:
+        daemon.stop()
+    assert second.returncode == 9
+    assert second.stderr.decode().splitlines() == [
+        f"Error: the address is in use: {daemon.address}",
+        "Hint: another broker may run there; --listen 127.0.0.1:0 takes a free port",
+    ]
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_page_of_metrics_on_the_brokers_own_port_is_a_wrong_setting(tmp_path: Path) -> None:
+    address = "127.0.0.1:9092"
+    flags = ("--listen", address, "--metrics-listen", address)
+    ended = segbroker("serve", "--data", str(tmp_path / "data"), *flags)
+    assert ended.returncode == ExitCode.CONFIG
+    assert "is where the broker itself listens (PLAINTEXT)" in ended.stderr.decode()
+    assert "another broker" not in ended.stderr.decode()
+    any_port = "127.0.0.1:0"
+    BrokerConfig(listen=any_port, metrics_listen=any_port)
 
 
 def test_of_several_listeners_the_one_that_cannot_be_is_named(tmp_path: Path) -> None:

@@ -411,7 +411,9 @@ class Listener:
         self.waiting: deque[SimSocket] = deque()
         self.closed = False
         self._accepting = Waits()
-        network.listeners[address] = self
+
+    def listen(self, backlog: int) -> None:
+        self.network.listeners[self.address] = self
 
     def accept(self) -> tuple[SimSocket, Address]:
         if self.closed:

@@ -416,3 +416,19 @@ def test_a_login_by_a_token_is_refused_in_words(more: dict[str, str]) -> None:
     with pytest.raises(OptionError, match="OAUTHBEARER") as caught:
         parse_options({**BASE, **by_token, **more}, streaming=True)
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "kafka.request.timeout.ms"])
+def test_a_number_of_more_digits_than_python_reads_is_refused_in_a_sentence(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name}='9+' is more than"):
+        parse_options({**BASE, name: "9" * 4_301}, streaming=True)
+    # It is the value that counts, not the zeros in front.
+    limits = parse_options({**BASE, "maxOffsetsPerTrigger": "0" * 4_301 + "7"}, streaming=True)
+    assert limits.trigger.offsets_max == 7
+    with pytest.raises(OptionError, match="is not a whole number >= 1"):
+        parse_options({**BASE, "maxOffsetsPerTrigger": "0" * 4_301}, streaming=True)
+
+
+def test_a_delay_of_more_digits_than_python_reads_is_longer_than_all_others() -> None:
+    delay = {"minOffsetsPerTrigger": "1", "maxTriggerDelay": "9" * 4_301 + "m"}
+    assert parse_options({**BASE, **delay}, streaming=True).trigger.delay_ms > 1e18

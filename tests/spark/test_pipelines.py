@@ -25,7 +25,9 @@ from pyspark.logger import PySparkLogger
 
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import segbroker
+from segbroker.cli.spark import INTERVAL
 from segbroker.protocol.record_batch import GapReason, gap_batches
+from segbroker.spark.checkpoints import beside, of_replay
 from segbroker.spark.planning import Planner
 from segbroker.testing.embedded import EmbeddedBroker
 
@@ -831,12 +833,12 @@ def test_a_start_of_spark_that_is_interrupted_ends_without_a_traceback(
 
 @pytest.mark.usefixtures("brief_java")
 def test_a_start_that_spark_refuses_is_told_in_a_sentence() -> None:
-    words = [*PROGRAM, "spark", "sql", "SELECT 1", "--master", "local[x]"]
+    words = [*PROGRAM, "spark", "sql", "SELECT 1", "--master", "local-cluster[x]"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.returncode == ExitCode.SYSTEM, ended.stderr
     assert ended.stderr.splitlines()[-2:] == [
         "Error: Spark does not start: org.apache.spark.SparkException:"
-        " Could not parse Master URL: 'local[x]'",
+        " Could not parse Master URL: 'local-cluster[x]'",
         "Hint: --master and --conf are settings of Spark",
     ]
     assert "Traceback" not in ended.stderr
@@ -855,6 +857,78 @@ def test_a_broker_that_is_not_there_is_told_before_spark_is_started(
         assert (result.exit_code, "could be reached" in result.stderr) == (4, True), result.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            ["export", "clicks", "--to", "out", "--every", wrong]
+            for wrong in ("nonsense", "-1 seconds", "10", "1 month", "", "1 second x")
+        ),
+        *(
+            ["sql", "SELECT 1", "--master", wrong]
+            for wrong in ("localhost", "localhost:7077", "local[0]", "local[x]", "spark://")
+        ),
+        ["replay", "clicks", "clicks"],
+        ["replay", "clicks", "others", "--sql", "SELECT value FROM records", "--where", "true"],
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_told_before_spark_is_started(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segbroker.cli.spark.spark_session", lambda *_: pytest.fail("started"))
+    result = CliRunner().invoke(segbroker, ["spark", *words])
+    assert result.exit_code == ExitCode.USAGE, result.stderr
+
+
+@pytest.mark.parametrize(
+    "every", ["10 seconds", "0 seconds", "1.5 seconds", "Interval 1 minute 30 SECONDS", " 1 day "]
+)
+def test_intervals_are_those_that_spark_takes(spark: "SparkSession", every: str) -> None:
+    assert INTERVAL.fullmatch(every)
+    spark.readStream.format("rate").load().writeStream.trigger(processingTime=every)
+
+
+def test_replays_of_topics_with_dashes_have_a_checkpoint_each(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = f"file:{tmp_path}/"
+    monkeypatch.setattr("segbroker.spark.checkpoints.REPLAYS", folder)
+    assert of_replay(spark, "a-b", "c") != of_replay(spark, "a", "b-c")
+    (tmp_path / "replay-a-b").mkdir()
+    (tmp_path / "replay-a-b" / "metadata").touch()  # an earlier version began it
+    assert of_replay(spark, "a", "b") == f"{folder}replay-a-b"
+
+
+def test_the_checkpoint_of_files_is_in_the_folder_that_they_lie_in(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    (tmp_path / "day[1]").mkdir()
+    for path, place in (
+        ("/file.csv", "/_segbroker/x-file.csv"),
+        ("file.csv", "./_segbroker/x-file.csv"),
+        ("/lake", "/lake/_segbroker/x"),
+        ("/lake/*.csv", "/lake/_segbroker/x-+.csv"),
+        ("/lake/day?", "/lake/_segbroker/x-day?"),
+        ("/lake/[ab]", "/lake/_segbroker/x-[ab]"),
+        ("/lake/{a,b}/", "/lake/_segbroker/x-{a,b}"),
+        # As an earlier version made it.
+        (f"{tmp_path}/day[1]", f"{tmp_path}/day[1]/_segbroker/x"),
+    ):
+        assert beside(spark, path, "x") == place
+
+
+@pytest.mark.parametrize("pattern", ["day?", "[de]ay1", "{day1,day2}"])
+def test_a_pattern_of_folders_makes_no_folder_of_its_name(
+    command: Command, target: str, tmp_path: Path, pattern: str
+) -> None:
+    (tmp_path / "day1").mkdir()
+    (tmp_path / "day1" / "lines").write_text("one\ntwo\n")
+    for said in ("imported 2 rows", "imported 0 rows"):
+        command("import", str(tmp_path / pattern), "--topic", target, "--format", "text")
+        assert said in command.said
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["_segbroker", "day1"]
+
+
 def test_what_goes_wrong_is_one_sentence(
     command: Command, topics: Topics, name: Name, tmp_path: Path
 ) -> None:
@@ -862,9 +936,6 @@ def test_what_goes_wrong_is_one_sentence(
     assert f"topic '{topic}' does not exist" in command.refused(
         "sql", f"SELECT * FROM topic('{topic}')", code=5
     )
-    said = command.refused("replay", topic, topic)
-    assert "would be replayed into itself" in said
-    assert len(said.strip().splitlines()) <= 2
     assert "PARSE_SYNTAX_ERROR" in command.refused("sql", "SELEC 1", code=2)
     nowhere = command.refused("import", str(tmp_path / "none"), "--topic", topic, code=2)
     assert "PATH_NOT_FOUND" in nowhere
