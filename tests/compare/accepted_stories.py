@@ -233,24 +233,6 @@ IN_STORIES: Final = (
         theirs=3,
         ours=121,
     ),
-    *(
-        Accepted(
-            ApiKey.SHARE_FETCH,
-            r"responses\.partitions\.records\.batches",
-            "Kafka sends the marker of a transaction, too, that stands behind what it hands out",
-            label=LABEL,
-            theirs=batches + 1,
-            ours=batches,
-        )
-        for batches in range(1, 10)
-    ),
-    Accepted(
-        ApiKey.SHARE_FETCH,
-        r"responses\.partitions\.records\.batch\..*",
-        "Kafka sends the marker of a transaction, too, that stands behind what it hands out",
-        label=LABEL,
-        ours=ABSENT,
-    ),
     Accepted(
         ApiKey.SHARE_ACKNOWLEDGE,
         "error_code",

@@ -104,11 +104,12 @@ async def share_fetch(
 ) -> None:
     """Somebody acquires records of a partition.
 
-    Of a topic that no member was ever given Kafka answers -1: its own code fails.
+    Of a topic that no member was ever given Kafka answers -1: its own code fails.  Of a partition
+    with the marker of a transaction it hands out the marker, too.
     """
     one = scene.sharers[who]
     is_known = (one.group, scene.topic(topic)) in scene.shared
-    if (topic, partition) in scene.uneven or not is_known:
+    if (topic, partition) in scene.marked or not is_known:
         return
     fields: dict[str, Any] = {"max_wait_ms": WAIT_MS, "min_bytes": 1, "max_bytes": 1 << 20}
     fields |= {"max_records": most, "batch_size": most, "share_acquire_mode": 0}

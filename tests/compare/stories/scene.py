@@ -157,6 +157,7 @@ class Scene:
             otherwise.
         endings: what the open transaction of each transactional id will leave in partitions.
         uneven: partitions, with the number of their topic, in which Kafka alone has a marker.
+        marked: partitions with the marker of a transaction.
         cut: those of which records were deleted.
         shared: topics, by name, of which a member of a share group had a part, with its number.
         begun_ms: time from which records have theirs, the same on both brokers.
@@ -181,6 +182,7 @@ class Scene:
         self.newer_groups: set[int] = set()
         self.endings: dict[str, Ending] = {}
         self.uneven: set[tuple[int, int]] = set()
+        self.marked: set[tuple[int, int]] = set()
         self.cut: set[tuple[int, int]] = set()
         self.shared: set[tuple[int, str]] = set()
         self.begun_ms = self.now_ms = now_ms
@@ -204,6 +206,7 @@ class Scene:
         """What a producer had open is not any more: markers are written."""
         ended = self.endings.pop(one.transactional_id or "", Ending())
         self.uneven |= ended.joined - ended.written
+        self.marked |= ended.joined | ended.written
 
     def topic(self, number: int) -> str:
         """Name of a topic."""
