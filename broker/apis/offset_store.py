@@ -216,9 +216,9 @@ def _check_sender(core: Core, call: Call[OffsetCommitRequest]) -> tuple[ErrorCod
         return ErrorCode.UNKNOWN_MEMBER_ID if epoch >= 0 else ErrorCode.NONE, None
     code = consumer.check_commit(request.member_id, epoch, request.group_instance_id)
     if call.version < _MEMBER_EPOCH_SINCE:
-        # Of streams groups Kafka looks at the version first.
-        is_late = isinstance(consumer, StreamsGroup) and code is ErrorCode.STALE_MEMBER_EPOCH
-        if (is_late or not code) and consumer.knows_epochs(request.member_id):
+        # Kafka looks at the version first.
+        may_say = code in (ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH)
+        if may_say and consumer.knows_epochs(request.member_id):
             code = ErrorCode.UNSUPPORTED_VERSION
     elif code is ErrorCode.STALE_MEMBER_EPOCH:
         return code, Late(consumer, request.member_id, epoch)

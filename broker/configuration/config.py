@@ -92,6 +92,11 @@ class BrokerConfig(
         check_groups(self)
         if not self.idle_timeout_ms:
             raise InvalidConfig("idle_timeout_ms = 0 would close every connection; -1: none")
+        if not self.connections_per_ip_max and not self.connections_per_ip_overrides:
+            raise InvalidConfig(
+                "connections_per_ip_max = 0 would close every connection; "
+                "connections_per_ip_overrides names who may connect"
+            )
         if not self.data:
             raise InvalidConfig("data = '' names no directory; . is the current one")
         split_address(self.listen, key="listen")

@@ -80,7 +80,8 @@ class LimitKeys:
     )
     connections_per_ip_max: int = key(
         2**31 - 1,
-        "Maximum number of connections from one address; a further one is closed at once.",
+        "Maximum number of connections from one address; a further one is closed at once. "
+        "0: none but from those of connections_per_ip_overrides.",
         kafka="max.connections.per.ip",
         dynamic=True,
     )

@@ -74,6 +74,7 @@ def _number(of_broker: str) -> GroupKey:
     least, most = spec.metadata["least"], spec.metadata["most"]
 
     def check(name: str, text: str) -> str:
+        text = text.strip()
         is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
         if not is_number or not least <= int(text) <= most:
             raise InvalidConfig(f"{name} = {text[:100]!r} is no number between {least} and {most}")

@@ -273,8 +273,8 @@ class SharePartition:
     ) -> Change:
         """What a member says of records that are its own; all of it, or nothing.
 
-        Raises Refused: INVALID_RECORD_STATE where one is not the member's, INVALID_REQUEST where
-        one was never handed out.
+        Raises Refused: INVALID_RECORD_STATE where one is not the member's, or nothing is held;
+        INVALID_REQUEST where one was not handed out yet.
         """
         changing: list[Piece] = []
         renewed: list[Piece] = []
@@ -298,7 +298,10 @@ class SharePartition:
 
     def _own(self, member: str, first: int, last: int) -> list[Piece]:
         if last >= self.end:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"offset {last} was not handed out yet")
+            # As Kafka: a range is invalid beside others that were handed out.
+            held = bool(self._pieces)
+            code = ErrorCode.INVALID_REQUEST if held else ErrorCode.INVALID_RECORD_STATE
+            raise Refused(code, f"offset {last} was not handed out yet")
         at = first
         while at <= last:
             piece = self._pieces[self._place(at)]

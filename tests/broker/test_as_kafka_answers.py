@@ -369,6 +369,20 @@ async def test_a_setting_that_is_true_or_false_may_have_spaces_and_is_told_in_sm
         assert answer.results[0].configs[0].value == "true"
 
 
+async def test_a_number_of_a_group_may_have_spaces_and_is_told_without() -> None:
+    async with stage(ApiKey.INCREMENTAL_ALTER_CONFIGS) as s:
+        row: dict[str, Any] = {"resource_type": 32, "resource_name": "g"}
+        name = "consumer.session.timeout.ms"
+        wanted = [{"name": name, "config_operation": 0, "value": " 50000 "}]
+        changed = await s.quietly(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, s.version, resources=[row | {"configs": wanted}]
+        )
+        assert changed.responses[0].error_code == 0
+        row["configuration_keys"] = [name]
+        answer = await s.quietly(ApiKey.DESCRIBE_CONFIGS, 4, resources=[row])
+        assert answer.results[0].configs[0].value == "50000"
+
+
 async def test_a_member_that_subscribes_by_names_has_an_empty_expression() -> None:
     async with stage(ApiKey.CONSUMER_GROUP_DESCRIBE) as s:
         fields: dict[str, Any] = {"group_id": "g", "member_id": "A" * 22, "member_epoch": 0}

@@ -330,6 +330,18 @@ async def test_what_is_stored_and_cannot_be_any_more_can_be_repaired_in_any_orde
         assert dict(broker.core.settings.set_on("")) == {}
 
 
+async def test_no_connection_from_anywhere_is_no_limit_unless_some_addresses_have_their_own() -> (
+    None
+):
+    async with serving() as broker, connect(broker.address) as client:
+        assert (await alter(client, "1", connections_per_ip_max="0"))[
+            0
+        ] == ErrorCode.INVALID_REQUEST
+        overrides = "127.0.0.1:9"
+        assert await alter(client, "1", connections_per_ip_overrides=overrides) == (0, None)
+        assert await alter(client, "1", connections_per_ip_max="0") == (0, None)
+
+
 async def test_a_change_that_is_not_durable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     async with serving(storage=storage) as broker, connect(broker.address) as client:

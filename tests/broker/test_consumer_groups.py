@@ -337,6 +337,7 @@ async def test_offsets_are_committed_and_fetched_at_the_members_epoch_only() -> 
         assert await commit(client, "m", epoch) == 0
         assert await commit(client, "m", epoch - 1) == ErrorCode.STALE_MEMBER_EPOCH
         assert await commit(client, "m", epoch, version=8) == ErrorCode.UNSUPPORTED_VERSION
+        assert await commit(client, "m", epoch - 1, version=8) == ErrorCode.UNSUPPORTED_VERSION
         assert await commit(client, "x", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
         assert await commit(client, "", -1) == ErrorCode.UNKNOWN_MEMBER_ID
         assert await fetch_code(client, "m", epoch) == 0

@@ -397,6 +397,8 @@ async def test_acknowledgements_that_contradict_themselves_change_nothing() -> N
             assert code == ErrorCode.INVALID_REQUEST, said
         assert (await one.say({0: [(0, 2, [ACCEPT])]}))[1] == {0: ErrorCode.NONE}
         assert (await one.say({0: [(0, 2, [ACCEPT])]}))[1] == {0: ErrorCode.NONE}, "done with"
+        beyond = {0: [(3, 3, [ACCEPT])]}
+        assert (await one.say(beyond))[1] == {0: ErrorCode.INVALID_RECORD_STATE}, "nothing is held"
         assert (await one.say({1: [(0, 2, [ACCEPT])]}))[1] == {
             1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         }

@@ -72,17 +72,17 @@ IN_STORIES: Final = (
     *(
         Accepted(
             ApiKey.CREATE_TOPICS,
-            r"topics\.configs\.value",
+            rf"topics\[~t\d\]\.configs\[{setting}\]\.value",
             "a setting is told as it is in force (decision 0231), not as it was written",
             label=LABEL,
             theirs=written,
             ours=in_force,
         )
-        for written, in_force in (
-            ("TRUE", "true"),
-            (" false ", "false"),
-            ("1", "1.0"),
-            ("delete,delete", "delete"),
+        for setting, written, in_force in (
+            (r"unclean\.leader\.election\.enable", "TRUE", "true"),
+            (r"unclean\.leader\.election\.enable", " false ", "false"),
+            (r"min\.cleanable\.dirty\.ratio", "1", "1.0"),
+            (r"cleanup\.policy", "delete,delete", "delete"),
         )
     ),
     Accepted(
@@ -174,5 +174,78 @@ IN_STORIES: Final = (
             ours=82,
         )
         for key in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        r"topics\.topic_authorized_operations",
+        "nobody may do anything to a topic that is not there",
+        label=LABEL,
+        theirs=3576,
+        ours=-2147483648,
+    ),
+    *(
+        Accepted(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            path,
+            "a list without the topic of its cursor goes on behind it, as if that were deleted",
+            label=LABEL,
+            theirs=theirs,
+            ours=ours,
+        )
+        for path, theirs, ours in (
+            (r"topics\[~t\d\]", ROW, ABSENT),
+            (r"topics\.error_code", 42, 0),
+            (r"topics\.error_code", 42, 3),
+        )
+    ),
+    Accepted(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        "error_code",
+        "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",
+        label=LABEL,
+        theirs=69,
+        ours=25,
+    ),
+    *(
+        Accepted(
+            key,
+            "error_code",
+            "Kafka's own code fails at a partition of a session that is not there",
+            label=LABEL,
+            theirs=-1,
+            ours=0,
+        )
+        for key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        r"groups\[.*\]\.topics\[~t\d\](\.partitions\[\d\])?",
+        "a partition is told from its first fetch on, not from its assignment",
+        label=LABEL,
+        theirs=ROW,
+        ours=ABSENT,
+    ),
+    Accepted(
+        ApiKey.SHARE_ACKNOWLEDGE,
+        r"responses\.partitions\.error_code",
+        "of a partition that is there: nothing of it was handed out",
+        label=LABEL,
+        theirs=3,
+        ours=121,
+    ),
+    Accepted(
+        ApiKey.SHARE_ACKNOWLEDGE,
+        "error_code",
+        "of a group of another kind and a session that is not there: either may be said",
+        label=LABEL,
+        theirs=123,
+        ours=69,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        r"groups\.topics\.partitions\.(start_offset|lag)",
+        "Kafka writes it down a write later",
+        label=LABEL,
+        theirs=-1,
     ),
 )

@@ -67,14 +67,27 @@ async def heartbeat(
         return
     scene.newer_groups.add(one.group)
     label = next(reversed(scene.seen))
+    told = answer.assignment
+    if number == 0 and one.generation > 0:
+        # Its first request may have come late: that it reads nothing it says at its epoch, too.
+        answer = await scene.quietly(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            version,
+            group_id=scene.group(one.group),
+            member_id=one.id,
+            member_epoch=answer.member_epoch,
+            instance_id=one.instance,
+            topic_partitions=[],
+        )
+        told = answer.assignment or told
     if answer.member_epoch > 0:
         same = answer.member_epoch == one.generation
         scene.seen[label]["member_epoch"] = "as before" if same else "another"
     one.generation = answer.member_epoch
-    if answer.assignment is not None:
+    if told is not None:
         one.owned = [
             {"topic_id": row.topic_id, "partitions": list(row.partitions)}
-            for row in answer.assignment.topic_partitions
+            for row in told.topic_partitions
         ]
     if answer.member_epoch <= 0:
         one.owned = []

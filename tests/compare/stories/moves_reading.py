@@ -10,6 +10,8 @@ from .scene import PARTITIONS, TOPICS, Scene
 
 IDS_SINCE: Final = 13  # Fetch and Produce
 WITH_ISOLATION: Final = 2
+GREATEST: Final = -3
+"""The greatest time, in ListOffsets."""
 
 
 def place(random: Random) -> dict[str, Any]:
@@ -69,6 +71,8 @@ async def list_offsets(
     """
     if (topic, partition) in scene.uneven:
         return
+    if time == GREATEST and (topic, partition) in scene.cut:
+        return  # Kafka names a record that is deleted
     when = time if time < 0 else scene.begun_ms + time
     row = {"partition_index": partition, "timestamp": when, "current_leader_epoch": -1}
     await scene.ask(
@@ -94,6 +98,7 @@ async def delete_records(
     """Its beginning moves."""
     if (topic, partition) in scene.uneven:
         return
+    scene.cut.add((topic, partition))
     row = {"partition_index": partition, "offset": offset}
     await scene.ask(
         ApiKey.DELETE_RECORDS,

@@ -10,38 +10,40 @@ from .scene import GROUPS, TOPICS, Scene
 
 BROKER_RESOURCE, GROUP_RESOURCE = 4, 32
 TYPES_SINCE: Final = 1  # UpdateFeatures
+# Within the bounds that an Apache Kafka has unless it is told others, or outside of all that there
+# can be: a setting of a group may be anything here that the broker's own may be.
 OF_GROUPS: Final = {
     "share.auto.offset.reset": ("earliest", "latest", "nonsense", "by_duration:PT1H", ""),
     "share.isolation.level": ("read_committed", "read_uncommitted", "READ_COMMITTED"),
-    "share.delivery.count.limit": ("2", "5", "1", "11"),
-    "share.record.lock.duration.ms": ("30000", "15000", "1", "60001"),
-    "share.session.timeout.ms": ("45000", "60000", "60001", "x"),
-    "share.heartbeat.interval.ms": ("5000", "15000", "15001"),
+    "share.delivery.count.limit": ("2", "5", "1", "26"),
+    "share.record.lock.duration.ms": ("30000", "15000", "1", "3600001"),
+    "share.session.timeout.ms": ("45000", "60000", "86400001", "x"),
+    "share.heartbeat.interval.ms": ("5000", "15000", "86400001"),
     "share.partition.max.record.locks": ("2000", "100", "99", "10001"),
     "share.renew.acknowledge.enable": ("true", "false", "maybe"),
-    "consumer.session.timeout.ms": ("46000", "60000", "44999", "60001", " 50000 "),
-    "consumer.heartbeat.interval.ms": ("5000", "15000", "4999", "15001"),
-    "streams.session.timeout.ms": ("45000", "60000", "1"),
-    "streams.num.standby.replicas": ("0", "1", "2", "3"),
+    "consumer.session.timeout.ms": ("46000", "60000", "0", "86400001", " 50000 "),
+    "consumer.heartbeat.interval.ms": ("5000", "15000", "0", "86400001"),
+    "streams.session.timeout.ms": ("45000", "60000", "0"),
+    "streams.num.standby.replicas": ("0", "1", "2", "11"),
     "no.such.setting": ("1",),
 }
-# Only tried: what is set for a broker holds for all stories.
+# Only tried: what is set for a broker holds for all stories.  Below -1 Kafka takes some for -1.
 OF_BROKERS: Final = {
-    "log.retention.ms": ("1000", "-1", "-2", "x", ""),
-    "log.retention.bytes": ("-1", "1000000", "-2"),
+    "log.retention.ms": ("1000", "-1", "1.5", "x", ""),
+    "log.retention.bytes": ("-1", "1000000", "1.5"),
     "log.cleanup.policy": ("compact", "compact,delete", "nonsense", "delete, compact"),
     "log.cleaner.threads": ("1", "0", "many"),
     "log.cleaner.min.cleanable.ratio": ("0.5", "1.5", "-0.1"),
     "log.message.timestamp.type": ("LogAppendTime", "createtime"),
     "message.max.bytes": ("1000000", "-1", "2147483648"),
     "compression.type": ("zstd", "producer", "lzo"),
-    "unclean.leader.election.enable": ("true", "yes"),
+    "unclean.leader.election.enable": ("maybe", "yes"),
     "num.io.threads": ("4", "0", "many"),
     "max.connections.per.ip": ("10", "-1", "0"),
     "background.threads": ("5", "0"),
     "broker.id": ("9",),
     "log.dirs": ("/nowhere",),
-    "no.such.setting": ("1",),
+    "log.segment.bytes": ("1048576", "1"),
 }
 FEATURES: Final = ("group.version", "share.version", "streams.version", "transaction.version", "x")
 

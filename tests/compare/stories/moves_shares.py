@@ -81,6 +81,7 @@ async def _found(scene: Scene, one: Sharer) -> None:
             rows = described.groups[0].members
             dealt = {part.topic_name for row in rows for part in row.assignment.topic_partitions}
             if wanted <= dealt:
+                scene.shared |= {(one.group, name) for name in wanted}
                 return
             await trio.sleep(0.05)
 
@@ -101,10 +102,15 @@ def _draw_fetch(random: Random) -> dict[str, Any]:
 async def share_fetch(
     scene: Scene, who: str, topic: int, partition: int, version: int, session: str, most: int
 ) -> None:
-    """A member acquires records of a partition."""
-    if (topic, partition) in scene.uneven:
-        return
+    """Somebody acquires records of a partition.
+
+    Of a topic that no member was ever given Kafka answers -1: its own code fails.  Of a partition
+    with the marker of a transaction it hands out the marker, too.
+    """
     one = scene.sharers[who]
+    is_known = (one.group, scene.topic(topic)) in scene.shared
+    if (topic, partition) in scene.marked or not is_known:
+        return
     fields: dict[str, Any] = {"max_wait_ms": WAIT_MS, "min_bytes": 1, "max_bytes": 1 << 20}
     fields |= {"max_records": most, "batch_size": most, "share_acquire_mode": 0}
     rows = [{"partition_index": partition, "acknowledgement_batches": []}]

@@ -23,12 +23,15 @@ _KIP_848: Final = {
 }
 
 
-def alike(key: ApiKey, version: int, answer: Message, names: Names, title: str) -> Fields:
+def alike(
+    key: ApiKey, version: int, answer: Message, names: Names, title: str, begun_ms: int
+) -> Fields:
     """The fields of an answer, comparable with those of the other broker.
 
     Producers and members are written as whose they are, rows are in the order of these names.  Of a
     member's assignment it is only told whether there is one: which partitions are whose goes by
-    ids that are drawn at random.
+    ids that are drawn at random.  Times count from the beginning of the story: what differs is the
+    same when it is told again.
     """
     _named(answer, names)
     made: Fields = {}
@@ -50,7 +53,9 @@ def alike(key: ApiKey, version: int, answer: Message, names: Names, title: str) 
             if where.endswith("assignment"):
                 made[path] = value
         else:
-            made[path] = same[path]
+            made[path] = told = same[path]
+            if where.endswith("timestamp") and isinstance(told, int) and told > 0:
+                made[path] = told - begun_ms
     return made
 
 

@@ -157,6 +157,9 @@ class Scene:
             otherwise.
         endings: what the open transaction of each transactional id will leave in partitions.
         uneven: partitions, with the number of their topic, in which Kafka alone has a marker.
+        marked: partitions with the marker of a transaction.
+        cut: those of which records were deleted.
+        shared: topics, by name, of which a member of a share group had a part, with its number.
         begun_ms: time from which records have theirs, the same on both brokers.
         now_ms: time of the last record.
     """
@@ -179,6 +182,9 @@ class Scene:
         self.newer_groups: set[int] = set()
         self.endings: dict[str, Ending] = {}
         self.uneven: set[tuple[int, int]] = set()
+        self.marked: set[tuple[int, int]] = set()
+        self.cut: set[tuple[int, int]] = set()
+        self.shared: set[tuple[int, str]] = set()
         self.begun_ms = self.now_ms = now_ms
         self._count = 0
         self._ids: dict[str, UUID] = {}
@@ -200,6 +206,7 @@ class Scene:
         """What a producer had open is not any more: markers are written."""
         ended = self.endings.pop(one.transactional_id or "", Ending())
         self.uneven |= ended.joined - ended.written
+        self.marked |= ended.joined | ended.written
 
     def topic(self, number: int) -> str:
         """Name of a topic."""
@@ -248,7 +255,7 @@ class Scene:
     def keep(self, key: ApiKey, version: int, answer: Message, label: str = "") -> Any:
         """Compare an answer; as it was is what comes back."""
         raw = _copied(answer)
-        self.seen[label or self._label(key)] = alike(key, version, answer, self.names, self.title)
+        self.seen[label or self._label(key)] = self._alike(key, version, answer)
         return raw
 
     def start(self, key: ApiKey, version: int, whose: str, then: Then, /, **values: Any) -> None:
@@ -281,8 +288,7 @@ class Scene:
         one = self.waiting.pop(label)
         if isinstance(one.answer, Message):
             words = one.then(_copied(one.answer))
-            seen = alike(one.key, one.version, one.answer, self.names, self.title)
-            self.seen[label] = seen | words
+            self.seen[label] = self._alike(one.key, one.version, one.answer) | words
         else:
             self.seen[label] = CLOSED
 
@@ -351,6 +357,9 @@ class Scene:
         """Hang up."""
         for client in (self._stage.client, *self._idle):
             await client.stream.aclose()
+
+    def _alike(self, key: ApiKey, version: int, answer: Message) -> Fields:
+        return alike(key, version, answer, self.names, self.title, self.begun_ms)
 
     def _label(self, key: ApiKey) -> str:
         self._count += 1
