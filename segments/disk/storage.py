@@ -321,16 +321,26 @@ def remove_tree(storage: Storage, path: str, *, last: str = "") -> None:
         pass
 
 
-def removals(storage: Storage, path: str, *, last: str = "") -> Iterator[None]:
-    """The same, one file or directory at each step: whoever asks no further leaves the rest."""
+def removals(storage: Storage, path: str, *, last: str = "", links: int = 1) -> Iterator[None]:
+    """The same, one file or directory at each step: whoever asks no further leaves the rest.
+
+    links: so many levels below `path` a link to a directory is one that was moved to another
+    volume, a topic's or a partition's, and goes with what it has; deeper, the link alone goes.
+    """
     try:
-        names = storage.listdir(path)  # also behind a link, to a directory on another volume
+        names = storage.listdir(path) if links >= 0 else None
     except (NotADirectoryError, FileNotFoundError):  # a file, or a link to nothing
-        storage.unlink(path)
-        yield
-        return
+        names = None
+    if names is None:
+        try:
+            storage.unlink(path)
+        except (IsADirectoryError, PermissionError):
+            names = storage.listdir(path)
+        else:
+            yield
+            return
     for name in sorted(names, key=last.__eq__):
-        yield from removals(storage, f"{path}/{name}")
+        yield from removals(storage, f"{path}/{name}", links=links - 1)
     try:
         storage.rmdir(path)
     except NotADirectoryError:

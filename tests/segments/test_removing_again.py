@@ -130,3 +130,16 @@ def test_a_deleted_topic_goes_though_a_directory_of_it_was_moved_and_linked(
         manager.delete_topic("t")
         assert not [*(data / "topics").iterdir()]
     assert not [*moved.iterdir()]
+
+
+def test_a_link_among_the_files_of_a_partition_goes_alone(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").write_text("not of a topic")
+    with DiskManager(str(tmp_path / "data"), flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 1, SMALL)
+        append(manager.get_handler("t", 0), batch_of(b"old"))
+        (tmp_path / "data/topics/t/partition_0/link").symlink_to(elsewhere)
+        manager.delete_topic("t")
+        assert not [*(tmp_path / "data/topics").iterdir()]
+    assert (elsewhere / "mine").read_text() == "not of a topic"
