@@ -198,6 +198,8 @@ async def test_a_batch_that_says_nonsense_is_refused() -> None:
             {"query": "q", "batch": 0, "transactions": [{}]},
             {"query": "q", "batch": 0, "transactions": [good, good]},
             {"query": "q", "batch": 0, "transactions": [{**good, "producer_id": -1}]},
+            {"query": "q", "batch": 0, "transactions": [{**good, "producer_epoch": -1}]},
+            {"query": "q", "batch": 0, "transactions": [{**good, "producer_epoch": 2**15}]},
             {"query": "q", "batch": 0, "prefix": 5, "transactions": [good]},
             {"query": "q", "batch": 0, "ends_others": 1, "transactions": []},
             {"query": "q", "batch": 0, "prefix": "q" * 1_001, "transactions": [good]},
