@@ -127,14 +127,11 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
     size = manifest.size if is_whole and manifest.size == len(data) else 0
     is_torn = is_whole and is_torn_row(data[manifest.size :])
-    present: set[int] = set()
-    is_merged = False
-    if not (size and is_settled and _is_as_left(storage, paths, checkpoint)):
-        present = _present(storage, paths)
-        valid = _before_merged(storage, paths, rows, present, is_torn=is_torn)
-        is_merged = valid < len(rows)
-        if is_merged:
-            rows, size = rows[:valid], 0
+    present = _present(storage, paths)
+    valid = _before_merged(storage, paths, rows, present, is_torn=is_torn)
+    is_merged = valid < len(rows)
+    if is_merged:
+        rows, size = rows[:valid], 0
     base_offset = log_start_offset
     if rows:
         base_offset = rows[0].base_offset
@@ -171,13 +168,6 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         manifest.owner,
         lost is not None or is_merged,
     )
-
-
-def _is_as_left(storage: Storage, paths: LogPaths, checkpoint: Row | None) -> bool:
-    """Whether nothing was written since the last checkpoint, as far as one look tells."""
-    if checkpoint is None or storage.exists(paths.log(checkpoint.number + 1)):
-        return False
-    return head_of(storage, paths.log(checkpoint.number))[0] == checkpoint.size
 
 
 def _before_merged(

@@ -131,9 +131,10 @@ def test_a_manifest_that_is_cut_between_rows_takes_nothing_of_what_became_one_se
     check_whole(log, said)
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("end", ["killed", "closed"])
 def test_the_manifest_of_the_last_stop_put_back_takes_nothing_of_what_was_cleaned_since(
-    end: str,
+    end: str, *, goes_on: bool
 ) -> None:
     log = Compacted(MemoryStorage())
     for number in range(9):
@@ -145,7 +146,8 @@ def test_the_manifest_of_the_last_stop_put_back_takes_nothing_of_what_was_cleane
     log.manager.close()
     before = read_file(log.disk, PATHS.manifest)
     log.open()
-    log.send((b"new", bytes(150)))
+    if goes_on:
+        log.send((b"new", bytes(150)))
     log.clean_sealed()
     said = what_it_says(log)
     if end == "closed":

@@ -129,8 +129,7 @@ def test_an_index_that_cannot_be_read_is_made_again() -> None:
 def test_a_partition_of_which_a_file_cannot_be_read_is_told_and_the_others_are_checked(
     path: str,
 ) -> None:
-    # A log that was not closed in order lists its directory.
-    disk = Unreadable(filled(closed=path != PATHS.folder), path)
+    disk = Unreadable(filled(), path)
     found = told(disk)
     assert set(found) - {PATHS.log(3)} == {path, OTHER.log(3)}
     assert found[path].action == "the partition is not opened as long as that is so"
