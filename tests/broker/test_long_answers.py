@@ -239,8 +239,8 @@ async def test_who_waits_for_room_for_too_long_is_closed(
         assert len((await small.ask(MetadataRequest(topics=None), MetadataResponse, 9)).topics)
 
 
-ROWS = 80_000
-"""Rows of which more is encoded than a socket takes of who reads nothing."""
+ROWS = 20_000
+"""Rows of which more is encoded than small buffers take, and more than takes no room."""
 
 
 def of_nothing() -> tuple[Message, int]:
@@ -266,14 +266,17 @@ async def test_what_large_requests_are_answered_takes_bounded_memory_until_it_is
     asked: Callable[[], tuple[Message, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row is some bytes of the request, many more of the answer, and an object."""
-    count, most, before = 4, ROWS * ROW_BYTES + 1_000_000, rows_held()
+    count, most, before = 4, ROWS * ROW_BYTES + 250_000, rows_held()
     monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", most)
     monkeypatch.setattr(long_answers, "TAKEN_S", 600)
     async with serving() as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
         frame = clients[0].encode(*asked())[1]
         for client in clients:
-            client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+            client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 10)
+        with_small_buffers(broker)
+        for client in clients:
             await client.send_bytes(frame)
         await becomes(lambda: stuck(broker) + len(broker.core.long_answers) == count)
         assert stuck(broker) == 1
@@ -311,9 +314,7 @@ async def test_who_takes_nothing_of_a_reply_to_few_rows_of_many_topics_makes_roo
         connect(broker.address) as second,
     ):
         await ask_small(first)
-        (mine,) = [one for one in broker._connections if one.greeted]
-        assert isinstance(mine._sock, socket.socket)
-        mine._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        with_small_buffers(broker)
         first.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         await first.send(asked, 9)
         await becomes(lambda: stuck(broker) == 1)
@@ -323,6 +324,14 @@ async def test_who_takes_nothing_of_a_reply_to_few_rows_of_many_topics_makes_roo
         (line,) = events.named("unserved_request")
         assert "was not taken" in line["error"]
         await becomes(lambda: broker.core.long_answers.held_bytes == 0)
+
+
+def with_small_buffers(broker: Broker) -> None:
+    """What the broker's sockets take of an answer is little, for whoever has asked already."""
+    for one in broker._connections:
+        if one.greeted:
+            assert isinstance(one._sock, socket.socket)
+            one._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 << 10)
 
 
 def stuck(broker: Broker) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .conftest import BRIEF_JAVA
 from .kill_round import SOURCE_PARTITIONS, Copies
 from .killing import OFFSETS_PER_BATCH, POINTS, start_copy
 from .topics import Topics
@@ -30,7 +31,11 @@ def test_a_query_whose_jvm_is_killed_at_any_point_has_every_record_once(
     deadline = time.monotonic() + DEADLINE_S
     with warm_python(tmp_path) as python:
         names = [name() for _ in POINTS]
-        copies = Copies(topics, tmp_path, python, names, timeout_s=DEADLINE_S * 2 / 3)
+        copies = Copies(
+            *(topics, tmp_path, python, names),
+            timeout_s=DEADLINE_S * 2 / 3,
+            java_options=BRIEF_JAVA,
+        )
         copies.create()
         copies.produce(OFFSETS_PER_BATCH)
         killed_at = copies.kill(Random(1))
