@@ -149,6 +149,7 @@ class Fetching:
         self._keep(lambda tp: tp.topic in self.subscription.topics)
         self.engine.cluster.want(topics)
         self.subscription.take_in_partitions()
+        self._wake_by(0)
 
     def _wanted(self) -> set[str]:
         return {*self.subscription.topics, *(tp.topic for tp in self.states)}
