@@ -31,11 +31,12 @@ from ..support.wire_shares import sharing
 from ..support.wire_streams import StreamsMember, beating, rows_of
 from ..support.wire_streams import beat as streams_beat
 from ..support.wire_streams import settled as settled_streams
+from ..support.wire_transactions import Tx
 from .conftest import serving
 from .obedient_members import Member, joined, settled
 from .restarts import broker_on
 
-Sign = Callable[[WireMember], tuple[Message, int]]
+Sign = Callable[[WireMember, Tx], tuple[Message, int]]
 SESSION_MS = 10_000
 # What is sent behind it is read when the client has ended the connection.
 SLOW = CreateTopicsRequest(
@@ -49,14 +50,14 @@ SLOW = CreateTopicsRequest(
 )
 
 
-def heartbeat(one: WireMember) -> tuple[Message, int]:
+def heartbeat(one: WireMember, _: Tx) -> tuple[Message, int]:
     request = HeartbeatRequest(
         group_id=one.group, generation_id=one.generation, member_id=one.member_id
     )
     return request, 3
 
 
-def commit(one: WireMember) -> tuple[Message, int]:
+def commit(one: WireMember, _: Tx) -> tuple[Message, int]:
     row = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
     request = OffsetCommitRequest(
         group_id=one.group,
@@ -67,20 +68,20 @@ def commit(one: WireMember) -> tuple[Message, int]:
     return request, 7
 
 
-def commit_in_a_transaction(one: WireMember) -> tuple[Message, int]:
+def commit_in_a_transaction(one: WireMember, tx: Tx) -> tuple[Message, int]:
     row = TxnOffsetCommitRequestPartition(
         partition_index=0, committed_offset=0, committed_metadata=""
     )
     request = TxnOffsetCommitRequest(
-        transactional_id="x",
+        transactional_id=tx.name,
         group_id=one.group,
-        producer_id=1,
-        producer_epoch=0,
+        producer_id=tx.producer_id,
+        producer_epoch=tx.epoch,
         generation_id=one.generation,
         member_id=one.member_id,
         topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[row])],
     )
-    return request, 3
+    return request, 5
 
 
 @pytest.mark.parametrize("sign", [heartbeat, commit, commit_in_a_transaction])
@@ -93,9 +94,11 @@ async def test_it_counts_as_said_when_the_broker_began_to_stand_still(
             one = WireMember(client, session_timeout_ms=SESSION_MS)
             assert (await one.join()).error_code == 0
             assert (await one.deal()).error_code == 0
+            tx = Tx(client, "x")
+            assert await tx.init() == 0
             mock_clock.jump(SESSION_MS / 2000)
             await client.send(SLOW, 5)
-            await client.send(*sign(one))
+            await client.send(*sign(one, tx))
         while broker.connections:
             await trio.lowlevel.checkpoint()
         group = broker.core.groups.get(one.group)
