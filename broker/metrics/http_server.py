@@ -114,7 +114,11 @@ async def listen(address: str, pages: Pages) -> HttpServer:
     host, port = split_address(address, key="metrics_listen")
     try:
         sock = await bind(host, port)
-        sock.listen(BACKLOG)
+        try:
+            sock.listen(BACKLOG)
+        except OSError:  # another one has begun to, behind our bind
+            sock.close()
+            raise
     except OSError as exc:
         raise CannotListenForPages(exc.errno, exc.strerror, join_address(host, port)) from exc
     return HttpServer(sock, pages)
