@@ -59,10 +59,8 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """One page of topics, in the order of their names."""
     request, cursor = call.request, call.request.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        return DescribeTopicPartitionsResponse(
-            topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
-        )
+    if (nowhere := begins_nowhere(request)) is not None:
+        return nowhere
     names = sorted({topic.name for topic in request.topics} or core.topics.all)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
@@ -93,6 +91,21 @@ async def describe_topic_partitions(
             )
             break
     return response
+
+
+def begins_nowhere(
+    request: DescribeTopicPartitionsRequest,
+) -> DescribeTopicPartitionsResponse | None:
+    """The answer to a request whose cursor is none, or not in its list of topics, as by Kafka."""
+    cursor, topics = request.cursor, request.topics
+    if cursor is None:
+        return None
+    is_listed = not topics or any(topic.name == cursor.topic_name for topic in topics)
+    if cursor.partition_index >= 0 and is_listed:
+        return None
+    return DescribeTopicPartitionsResponse(
+        topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in topics]
+    )
 
 
 def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:

@@ -79,6 +79,7 @@ from ..access.authorizer import (
     TOPIC,
     Authorizer,
 )
+from ..apis.inventory import begins_nowhere
 from ..call import Call
 from ..core import Core
 from .guarding import (
@@ -281,6 +282,8 @@ def _describe_topic_partitions(
     core: Core, authorizer: Authorizer, call: Call[DescribeTopicPartitionsRequest]
 ) -> Message | Amend | None:
     peer, request = call.peer, call.request
+    if (nowhere := begins_nowhere(request)) is not None:
+        return nowhere
     asked_all = not request.topics
     begin = "" if request.cursor is None else request.cursor.topic_name  # else told on each page
     if asked_all:  # those that it may know of, so that a cursor names no other
@@ -302,6 +305,8 @@ def _describe_topic_partitions(
     ]
     if not request.topics:  # an empty list would mean all
         return DescribeTopicPartitionsResponse(topics=refused)
+    if all(one.name != begin for one in request.topics):
+        request.cursor = None  # all that is left is behind it
 
     def amend(response: DescribeTopicPartitionsResponse) -> None:
         for row in response.topics:

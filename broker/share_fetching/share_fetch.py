@@ -70,6 +70,7 @@ def share_fetch(core: Core, call: Call[ShareFetchRequest], slot: LaterReply) -> 
     """Begin one; answered later."""
     try:
         member = member_of(core, call.request)
+        core.groups.check_shared(member.group_id)
         session = enter(core, call, member)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))

@@ -120,6 +120,21 @@ async def test_a_page_begins_at_no_partition_below_the_first() -> None:
         assert await page(client, after=("a", -5)) == ([], None)
 
 
+async def test_a_page_of_a_list_begins_at_a_topic_of_it() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for name in ("a", "b", "c"):
+            await client.create(name)
+        assert await page(client, after=("aa", 0)) == ([("b", [0]), ("c", [0])], None)
+        request = DescribeTopicPartitionsRequest(
+            topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in ("c", "a")],
+            cursor=DescribeTopicPartitionsRequestCursor(topic_name="b", partition_index=0),
+        )
+        reply = await client.ask(request, DescribeTopicPartitionsResponse, 0)
+        wrong = ErrorCode.INVALID_REQUEST
+        assert [(row.name, row.error_code) for row in reply.topics] == [("c", wrong), ("a", wrong)]
+        assert reply.next_cursor is None
+
+
 async def test_every_partition_of_a_described_topic_is_led_here_and_an_unknown_topic_is_a_row() -> (
     None
 ):

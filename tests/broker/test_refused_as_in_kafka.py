@@ -134,7 +134,8 @@ async def test_a_refused_topic_is_told_on_the_page_where_it_stands() -> None:
             (None, {"s": T29, "t": 0, "t2": T29, "u": T29}),
             ("t", {"t": 0, "t2": T29, "u": T29}),
             ("t2", {"t2": T29, "u": T29}),
-            ("v", {}),
+            ("u", {"u": T29}),
+            ("v", dict.fromkeys(("s", "t", "u", "t2"), ErrorCode.INVALID_REQUEST)),
         ):
             request = admin.DescribeTopicPartitionsRequest(
                 topics=asked,

@@ -30,7 +30,7 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_consumers import beat as consumer_beat
 from ..support.wire_consumers import commit, described, join_classic, joining
 from ..support.wire_settings import GROUP, alter_all
-from ..support.wire_shares import beat, delete, listed, sharing
+from ..support.wire_shares import ACCEPT, FINAL, Sharing, beat, delete, listed, sharing, topic_id
 from ..support.wire_transactions import Tx
 from .conftest import serving
 
@@ -291,6 +291,23 @@ async def test_a_transaction_commits_nothing_for_a_share_group() -> None:
         tx = Tx(client, "x")
         assert await tx.init() == 0
         assert await tx.stage("g", "t", 3) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_who_acknowledges_in_a_group_of_consumers_is_told_of_its_session_as_in_kafka() -> (
+    None
+):
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await consumer_beat(client, joining())
+        one = Sharing(client, "g", await topic_id(client, "t"))
+        assert await one.fetch(0) == []
+        assert one.code() == ErrorCode.GROUP_ID_NOT_FOUND
+        for epoch, code in (
+            (0, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
+            (1, ErrorCode.SHARE_SESSION_NOT_FOUND),
+            (FINAL, ErrorCode.SHARE_SESSION_NOT_FOUND),
+        ):
+            assert await one.say({0: [(0, 0, [ACCEPT])]}, epoch=epoch) == (code, {})
 
 
 async def test_a_group_with_members_or_offsets_is_no_share_group() -> None:

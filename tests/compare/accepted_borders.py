@@ -45,12 +45,6 @@ AT_THE_BORDERS: Final = (
         label="twice|a topic twice",
     ),
     Accepted(
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        r"topics\[.*",
-        "a topic that was deleted between two pages ends no listing: it goes on behind it",
-        label="gone meanwhile",
-    ),
-    Accepted(
         ApiKey.LIST_TRANSACTIONS,
         "unknown_state_filters",
         "the order is of a hash table",

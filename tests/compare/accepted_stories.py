@@ -183,21 +183,6 @@ IN_STORIES: Final = (
         theirs=3576,
         ours=-2147483648,
     ),
-    *(
-        Accepted(
-            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-            path,
-            "a list without the topic of its cursor goes on behind it, as if that were deleted",
-            label=LABEL,
-            theirs=theirs,
-            ours=ours,
-        )
-        for path, theirs, ours in (
-            (r"topics\[~t\d\]", ROW, ABSENT),
-            (r"topics\.error_code", 42, 0),
-            (r"topics\.error_code", 42, 3),
-        )
-    ),
     Accepted(
         ApiKey.SHARE_GROUP_HEARTBEAT,
         "error_code",
@@ -232,14 +217,6 @@ IN_STORIES: Final = (
         label=LABEL,
         theirs=3,
         ours=121,
-    ),
-    Accepted(
-        ApiKey.SHARE_ACKNOWLEDGE,
-        "error_code",
-        "of a group of another kind and a session that is not there: either may be said",
-        label=LABEL,
-        theirs=123,
-        ours=69,
     ),
     Accepted(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
