@@ -43,6 +43,11 @@ class Orphan(NamedTuple):
     partition: int
     has_records: bool
 
+    @property
+    def links(self) -> int:
+        """How far below it a link to a directory is one of a topic: to its partitions."""
+        return int(self.partition < 0 and self.path.endswith(f"/{self.topic}"))
+
 
 def find_orphans(
     storage: Storage, root: str, state: Metadata, missing: Missing
@@ -101,7 +106,7 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
     grave = f"{folder}/~{mark}"
     storage.rename(orphan.path, grave)
     storage.fsync_dir(folder)
-    remove_tree(storage, grave)
+    remove_tree(storage, grave, links=orphan.links)
 
 
 def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:

@@ -180,7 +180,7 @@ class Starting:
                     raise
                 if self._graves:
                     while self._graves:
-                        remove_tree(self._storage, self._graves.pop())
+                        remove_tree(self._storage, self._graves.pop(), links=1)
                 elif self._wal.give_space_back():
                     log.warning("wal_spare_files_given_up", error=str(exc))
                 elif self._reserve.give_back():

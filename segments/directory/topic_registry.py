@@ -258,7 +258,7 @@ class TopicRegistry:
         """What is removed at each step is one file, or directory."""
         for grave in graves:
             try:
-                yield from removals(self._storage, grave)
+                yield from removals(self._storage, grave, links=1)
             except OSError as exc:
                 if not self._storage.exists(grave):
                     continue  # somebody else did

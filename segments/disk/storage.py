@@ -314,19 +314,19 @@ def make_own_dirs(storage: Storage, path: str, sync: Callable[[], None] | None =
             raise
 
 
-def remove_tree(storage: Storage, path: str, *, last: str = "") -> None:
+def remove_tree(storage: Storage, path: str, *, last: str = "", links: int = 0) -> None:
     """Remove a directory and everything in it; only for names that are out of use already.
-    last: what of it goes when all else is gone."""
-    for _ in removals(storage, path, last=last):
+
+    last: what of it goes when all else is gone.  links: so many levels below `path` a link to a
+    directory is one that was moved to another volume, a topic's partition, and goes with what it
+    has, as where `path` is one; deeper, the link alone goes.
+    """
+    for _ in removals(storage, path, last=last, links=links):
         pass
 
 
-def removals(storage: Storage, path: str, *, last: str = "", links: int = 1) -> Iterator[None]:
-    """The same, one file or directory at each step: whoever asks no further leaves the rest.
-
-    links: so many levels below `path` a link to a directory is one that was moved to another
-    volume, a topic's or a partition's, and goes with what it has; deeper, the link alone goes.
-    """
+def removals(storage: Storage, path: str, *, last: str = "", links: int) -> Iterator[None]:
+    """The same, one file or directory at each step: whoever asks no further leaves the rest."""
     try:
         names = storage.listdir(path) if links >= 0 else None
     except (NotADirectoryError, FileNotFoundError):  # a file, or a link to nothing

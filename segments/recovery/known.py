@@ -48,6 +48,8 @@ from .unfinished import Swap, SwapState, head_of, state_of
 
 log = structlog.get_logger()
 
+NO_SEGMENT: Final = -1
+UNREADABLE: Final = (-1, -1)
 SAMPLES: Final = 4
 """Segment files of which most have to be others before a manifest is not believed."""
 
@@ -132,6 +134,8 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     is_merged = valid < len(rows)
     if is_merged:
         rows, size = rows[:valid], 0
+        if checkpoint is not None:  # it vouches for its end; a cleaning may have gone over the rest
+            checkpoint = checkpoint._replace(number=NO_SEGMENT)
     base_offset = log_start_offset
     if rows:
         base_offset = rows[0].base_offset
@@ -178,32 +182,38 @@ def _before_merged(
 
     The row of a cleaning that made one segment of several may be among those that are lost: then
     the offsets of some of these are in a file behind them, whether they are still there or not.
+    The same cleaning may have written others anew, each by itself: from the first of them on
+    nothing is believed, either.
     Costs nothing where every row has its file, and nothing is damaged but what a crash tore: behind
     a row that was not durable no file has got its name.
     """
     if is_torn and all(row.number in present for row in rows):
         return len(rows)
     places = {row.base_offset: place for place, row in enumerate(rows)}
-    heads = {number: _base_of(storage, paths.log(number)) for number in present}
-    return min(
-        (
-            places[base]
-            for number, base in heads.items()
-            if base in places and rows[places[base]].number < number
-        ),
-        default=len(rows),
+    heads = {number: _head_of(storage, paths.log(number)) for number in present}
+    merged = [
+        places[base]
+        for number, (_, base) in heads.items()
+        if base in places and rows[places[base]].number < number
+    ]
+    if not merged:
+        return len(rows)
+    differing = (
+        place
+        for place, row in enumerate(rows)
+        if heads.get(row.number, UNREADABLE) not in (UNREADABLE, (row.size, row.base_offset))
     )
+    return min([*merged, *differing])
 
 
-def _base_of(storage: Storage, path: str) -> int:
-    """The base offset of a segment file; -1: it has none, or cannot be read.  Raises
-    NoDescriptor."""
+def _head_of(storage: Storage, path: str) -> tuple[int, int]:
+    """As `head_of`, but UNREADABLE where the disk does not give it.  Raises NoDescriptor."""
     try:
-        return head_of(storage, path)[1]
+        return head_of(storage, path)
     except NoDescriptor:
         raise
     except OSError:
-        return -1  # no reason to do without the rest
+        return UNREADABLE  # no reason to do without the rest
 
 
 def _lost_start(storage: Storage, paths: LogPaths, log_start_offset: int) -> Row | None:

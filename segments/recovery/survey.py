@@ -8,9 +8,9 @@
 What comes out is a list of steps, each with its decision (decisions.py has the table) and, for a
 repair, the new content; `repairing` carries them out, `verify` tells them to a person.
 
-A log that was closed in order costs the manifest and the last segment: directories are listed only
-when the manifest does not end with a checkpoint that fits, and that reaches as far as others know
-(docs/decisions/0357).
+A log that was closed in order costs the manifest, a list of its directory (known.py) and the last
+segment: what else is in it is looked at only when the manifest does not end with a checkpoint that
+fits, and that reaches as far as others know (docs/decisions/0357).
 
 A hole in the numbers is believed when the file behind it begins so many offsets higher (each
 missing segment had one at least), or is as near as the files that are made ahead; a file further

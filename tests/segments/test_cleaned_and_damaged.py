@@ -157,6 +157,35 @@ def test_the_manifest_of_the_last_stop_put_back_takes_nothing_of_what_was_cleane
     check_whole(log, said)
 
 
+@pytest.mark.parametrize("end", ["killed", "closed"])
+@pytest.mark.parametrize("alone", ["in front", "at the stop"])
+def test_the_manifest_of_the_last_stop_put_back_takes_nothing_of_what_was_written_anew_alone(
+    alone: str, end: str
+) -> None:
+    log = Compacted(MemoryStorage())
+    if alone == "in front":  # too much is left of it for another beside it
+        log.send((b"k0", b""), (b"once", bytes(420)))
+        log.seal()
+    for number in range(6):
+        log.send((b"k%d" % (number % 2), bytes(150)), (b"x%d" % number, b""))
+        log.seal()
+    if alone == "at the stop":
+        log.send((b"k0", b""), (b"once", bytes(200)))
+    log.manager.close()
+    before = read_file(log.disk, PATHS.manifest)
+    log.open()
+    log.send((b"k0", bytes(300)))
+    log.seal()
+    log.send((b"new", bytes(150)))
+    log.clean_sealed()
+    said = what_it_says(log)
+    if end == "closed":
+        log.manager.close()
+    log.disk = log.disk.after_kill()
+    replace_file(log.disk, PATHS.manifest, before)
+    check_whole(log, said)
+
+
 @pytest.mark.parametrize("has_wal", [True, False])
 @pytest.mark.parametrize("back", [1, 2])
 @pytest.mark.parametrize("in_front", [0, 1])

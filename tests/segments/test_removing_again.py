@@ -7,8 +7,10 @@ import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.disk.storage import remove_tree
 from segbroker.segments.errors import StorageError
+from segbroker.segments.library.log import SegmentedLog
 
 from .tools import SMALL, append, batch_of
 
@@ -143,3 +145,50 @@ def test_a_link_among_the_files_of_a_partition_goes_alone(tmp_path: Path) -> Non
         manager.delete_topic("t")
         assert not [*(tmp_path / "data/topics").iterdir()]
     assert (elsewhere / "mine").read_text() == "not of a topic"
+
+
+def test_a_link_in_the_directory_of_a_library_log_goes_alone(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").write_text("not of the log")
+    log = SegmentedLog.open(PosixStorage(), str(tmp_path / "log"), now_ms=1)
+    (tmp_path / "log/link").symlink_to(elsewhere)
+    log.remove()
+    assert [one.name for one in tmp_path.iterdir()] == ["elsewhere"]
+    assert (elsewhere / "mine").read_text() == "not of the log"
+
+
+def test_a_link_in_a_partition_that_was_not_finished_goes_alone(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").write_text("not of a topic")
+    with DiskManager(str(tmp_path / "data"), flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 1, SMALL)
+    folder = tmp_path / "data/topics/t/partition_1"
+    folder.mkdir()
+    (folder / "quarantine").symlink_to(elsewhere)
+    with DiskManager(str(tmp_path / "data"), flushers=0, now_ms=1_000) as manager:
+        assert [row.what for row in manager.report.rows] == ["orphan_removed"]
+    assert not folder.exists()
+    assert (elsewhere / "mine").read_text() == "not of a topic"
+
+
+@pytest.mark.parametrize("linked", ["topics/t", "topics/t/partition_0"])
+def test_a_topic_that_a_kill_left_goes_though_a_directory_of_it_was_moved_and_linked(
+    linked: str, tmp_path: Path
+) -> None:
+    data, moved = tmp_path / "data", tmp_path / "moved"
+    with DiskManager(str(data), flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 1, SMALL)
+        append(manager.get_handler("t", 0), batch_of(b"old"))
+    folder = data / linked
+    folder.rename(moved)
+    folder.symlink_to(moved)
+    manager = DiskManager(str(data), flushers=0, now_ms=1_000)
+    manager.open()
+    manager._registry._move_away = lambda metas: []  # type: ignore[method-assign]
+    manager.delete_topic("t")
+    manager.close()
+    with DiskManager(str(data), flushers=0, now_ms=1_000):
+        assert not [*(data / "topics").iterdir()]
+    assert not [*moved.iterdir()]
