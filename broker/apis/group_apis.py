@@ -9,6 +9,7 @@ A LeaveGroup with thousands of members lets other requests have their turn.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -61,26 +62,8 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
         joined(Joined(code, request.member_id))
 
     def joined(result: Joined) -> None:
-        slot.answer(
-            JoinGroupResponse(
-                error_code=result.code,
-                generation_id=result.generation,
-                protocol_type=result.protocol_type,
-                protocol_name=result.protocol
-                if result.protocol is not None or call.version >= 7
-                else "",
-                leader=result.leader,
-                skip_assignment=result.skip_assignment,
-                member_id=result.member_id,
-                members=[
-                    JoinGroupResponseMember(
-                        member_id=member_id, group_instance_id=instance_id, metadata=metadata
-                    )
-                    for member_id, instance_id, metadata in result.members
-                ],
-            ),
-            sum(_MEMBER_BYTES + len(metadata) for _, _, metadata in result.members),
-        )
+        size = sum(_MEMBER_BYTES + len(metadata) for _, _, metadata in result.members)
+        slot.answer_in_turn(partial(_joined, result, call.version), size)
 
     if not request.group_id:
         refuse(ErrorCode.INVALID_GROUP_ID)
@@ -142,6 +125,24 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     core.groups.changed(group)
 
 
+def _joined(result: Joined, version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=result.code,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol if result.protocol is not None or version >= 7 else "",
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member_id, group_instance_id=instance_id, metadata=metadata
+            )
+            for member_id, instance_id, metadata in result.members
+        ],
+    )
+
+
 def _static_id(core: Core, request: JoinGroupRequest) -> str:
     """As which member somebody is known who comes back without its id; empty: nobody is."""
     instance_id = request.group_instance_id or ""
@@ -161,15 +162,7 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
     request = call.request
 
     def synced(result: Synced) -> None:
-        slot.answer(
-            SyncGroupResponse(
-                error_code=result.code,
-                protocol_type=result.protocol_type,
-                protocol_name=result.protocol,
-                assignment=result.assignment,
-            ),
-            len(result.assignment),
-        )
+        slot.answer_in_turn(partial(_synced, result), len(result.assignment))
 
     if call.version >= _SYNC_NAMES_SINCE and None in (
         request.protocol_type,
@@ -206,6 +199,15 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
         kept = sum(len(one.assignment) for one in group.members.values())
         core.groups.room.put(request.group_id, WHOLE, kept)
     core.groups.changed(group)
+
+
+def _synced(result: Synced) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.code,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
+    )
 
 
 async def heartbeat(core: Core, call: Call[HeartbeatRequest]) -> HeartbeatResponse:

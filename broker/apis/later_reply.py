@@ -2,7 +2,8 @@
 
     made        before the handler has the request: its place is in the order of the connection
                 (peers/replies.py)
-    `answer`    once, on the loop, by whoever decides: the group, a control event that is durable
+    `answer`    once, on the loop, by whoever decides: the group, a control event that is durable;
+                `answer_in_turn` where that may decide about thousands at once
     sent        when all before it are sent; then `on_gone`
     abandoned   the connection is gone: `on_abandoned`, for who would have answered, and `on_gone`.
                 An answer that comes all the same is dropped
@@ -46,8 +47,10 @@ class LaterReply:
         "_amend",
         "_core",
         "_failure",
+        "_further",
         "_header",
         "_is_answered",
+        "_make",
         "_parts",
         "_peer",
         "done",
@@ -66,7 +69,9 @@ class LaterReply:
         self._header, self._peer, self._amend = call.header, call.peer, call.amend
         self._core = core
         self._is_answered = False
+        self._make: Callable[[], Message] | None = None
         self._parts: list[Buffer] = []
+        self._further = 0
         self._failure: LocalProtocolError | NoRoom | None = None
 
     def answer(self, message: Message, size: int = 0) -> None:
@@ -83,21 +88,37 @@ class LaterReply:
         if self.done or self._is_answered:
             return
         self._is_answered = True
-        header = self._header
-        if self._amend is not None:
-            self._amend(message)
-        say_throttled(self._peer, message)
-        self._core.counters.tally.answered(header.api_key, message)
+        self._complete(message)
         if size > LONG_BYTES:
             self._answer_long(message, size)
             return
+        self._encode_here(message)
+        self._made()
+
+    def answer_in_turn(self, make: Callable[[], Message], size: int = 0) -> None:
+        """As `answer`, of what is made when it is sent: a group tells thousands of members at once,
+        and a turn sends to some hundreds of them."""
+        if size > LONG_BYTES:
+            self.answer(make(), size)
+        elif not (self.done or self._is_answered):
+            self._is_answered = True
+            self._make = make
+            self._decided(size)
+
+    def _complete(self, message: Message) -> None:
+        if self._amend is not None:
+            self._amend(message)
+        say_throttled(self._peer, message)
+        self._core.counters.tally.answered(self._header.api_key, message)
+
+    def _encode_here(self, message: Message) -> None:
+        header = self._header
         try:
             self._parts = encode_response(
                 message, header.api_key, header.api_version, header.correlation_id
             )
         except LocalProtocolError as exc:
             self._failure = exc
-        self._made()
 
     def _answer_long(self, message: Message, size: int) -> None:
         place = self._core.long_answers.answer(self._peer)
@@ -134,12 +155,21 @@ class LaterReply:
             await place.hold(frame_size(parts))
 
     def _made(self) -> None:
+        self._decided(frame_size(self._parts))
+
+    def _decided(self, size: int) -> None:
         self.done = True
-        if further := further_of(frame_size(self._parts)):
-            self._peer.outbox.weigh(further)
+        self._further = further_of(size)
+        if self._further:
+            self._peer.outbox.weigh(self._further)
         self._core.turn.flush(self._peer.flush)
 
     def render(self) -> list[Buffer] | None:
+        make, self._make = self._make, None
+        if make is not None:
+            message = make()
+            self._complete(message)
+            self._encode_here(message)
         if isinstance(self._failure, NoRoom):
             self._peer.outbox.break_off(self._failure)
             return None
@@ -148,8 +178,8 @@ class LaterReply:
         return self._parts
 
     def sent(self) -> None:
-        if further := further_of(frame_size(self._parts)):
-            self._peer.outbox.weigh(-further)
+        if self._further:
+            self._peer.outbox.weigh(-self._further)
         self._gone()
 
     def stuck(self) -> None:
@@ -163,7 +193,8 @@ class LaterReply:
         self._gone()
 
     def _gone(self) -> None:
-        self.on_abandoned = None  # it knows who answers, who knows this: a cycle, with the request
+        # They know who answers, who knows this: a cycle, with the request.
+        self.on_abandoned = self._make = None
         gone, self.on_gone = self.on_gone, None
         if gone is not None:
             gone()

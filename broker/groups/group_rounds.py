@@ -93,6 +93,8 @@ class Rounds:
     """How many places that changed hands are being recorded."""
     _dealt: int = -1
     """The last generation whose assignments were brought."""
+    _missing: list[Member] = field(default_factory=list)
+    """Who had not joined when everybody was last looked at, but for some who have since."""
     _unsynced: set[str] = field(default_factory=set)
     """Who was told of this generation and has not asked for its assignment yet."""
 
@@ -171,8 +173,20 @@ class Rounds:
     def _complete_if_all(self, now_ms: int) -> None:
         if self._is_first or self.roster.given or self._seating:
             return
-        if all(member.on_joined is not None for member in self.members.values()):
+        if self._is_all_here():
             self._complete(now_ms)
+
+    def _is_all_here(self) -> bool:
+        """Whether everybody has joined: asked with each that joins, of thousands.  So all are
+        looked at only when those are here, or gone, that were not when they were last."""
+        missing = self._missing
+        while missing:
+            member = missing[-1]
+            if member.on_joined is None and self.members.get(member.member_id) is member:
+                return False
+            missing.pop()
+        missing += (member for member in self.members.values() if member.on_joined is None)
+        return not missing
 
     def _complete(self, now_ms: int) -> None:
         """The rebalance ends: who has joined is a member of the next generation."""

@@ -33,7 +33,7 @@ from uuid import UUID
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.errors import RemoteProtocolError
-from segbroker.protocol.vendor import pack, unpack
+from segbroker.protocol.vendor import pack_behind, unpack
 
 from ..errors import CorruptSegment, UnsupportedFormat
 from ..settings.topic_config import TopicConfig
@@ -192,9 +192,11 @@ class Metadata:
 
     # What is stored
 
-    def encode(self) -> bytes:
+    def encode(self) -> bytearray:
         """The file.  Raises OSError: it is larger than a start would read."""
-        body = pack(
+        data = bytearray(HEADER_SIZE)
+        pack_behind(
+            data,
             {
                 "cluster_id": self.cluster_id,
                 "next_producer_id": self.next_producer_id,
@@ -212,12 +214,15 @@ class Metadata:
                     for topic_id, partition, epoch in self.epochs.rows()
                 ],
                 "sections": {name: plain(content) for name, content in self.sections.items()},
-            }
+            },
         )
-        if len(body) > SNAPSHOT_SIZE_MAX:
-            text = f"the metadata of {len(body)} bytes is above {SNAPSHOT_SIZE_MAX}"
+        size = len(data) - HEADER_SIZE
+        if size > SNAPSHOT_SIZE_MAX:
+            text = f"the metadata of {size} bytes is above {SNAPSHOT_SIZE_MAX}"
             raise OSError(errno.EFBIG, text)
-        return HEADER.pack(MAGIC, VERSION, 0, len(body), xxh3_64(body)) + body
+        checksum = xxh3_64(memoryview(data)[HEADER_SIZE:])
+        HEADER.pack_into(data, 0, MAGIC, VERSION, 0, size, checksum)
+        return data
 
 
 def encode_topic(meta: TopicMeta) -> dict[str, object]:
@@ -242,7 +247,7 @@ def decode_topic(fields: Mapping[str, Any], defaults: Mapping[str, str]) -> Topi
     )
 
 
-def decode_metadata(data: bytes, path: str) -> Metadata:
+def decode_metadata(data: bytes | bytearray, path: str) -> Metadata:
     """The content of a snapshot file, version 1 or 2.
 
     Raises CorruptSegment, UnsupportedFormat: a later version wrote it, or rows of its sections.
