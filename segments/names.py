@@ -54,6 +54,11 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicName(name, f"has {len(name)} characters, limit {TOPIC_NAME_SIZE_MAX}")
 
 
+def wal_owner_of(cluster_id: str) -> int:
+    """What stands for a data directory in the files of its write-ahead log: 16 bits, never 0."""
+    return xxh3_64(cluster_id.encode()) & 0xFFFF or 1
+
+
 def file_stem(topic: str) -> str:
     """What the file names of a topic begin with: its name, of one of more than 200 characters the
     first 183, `~` and XXH3-64 of the whole as 16 hexadecimal digits."""

@@ -37,7 +37,7 @@ from ..errors import (
 from ..metadata.control import apply, decode_event
 from ..metadata.metadata import SETTLED, Metadata, decode_metadata
 from ..metadata.metadata_log import check_newest
-from ..names import LogPaths, owner_of, partition_paths
+from ..names import LogPaths, owner_of, partition_paths, wal_owner_of
 from ..recovery.corruption import remove_mark
 from ..recovery.known import is_of_a_deleted_topic
 from ..recovery.survey import Circumstances
@@ -234,6 +234,11 @@ class DirectoryChecker:
             )
             return None
         absorbed = state.seq
+        try:
+            wal.check_owner(f"{self._root}/wal", wal_owner_of(state.cluster_id))
+        except CorruptMetadata as exc:
+            yield damage(exc.path, exc.reason, "it does not start")
+            return None
         try:
             for payload in wal.control:
                 event = decode_event(payload)

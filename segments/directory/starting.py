@@ -17,6 +17,7 @@ from ..disk.storage import Storage, remove_tree
 from ..errors import NO_SPACE, CorruptMetadata, StorageError
 from ..metadata.metadata import Metadata
 from ..metadata.metadata_log import MetadataLog, check_newest
+from ..names import wal_owner_of
 from ..replay.doubting import lost_with_a_sync
 from ..replay.putting_back import Place, PuttingBack
 from ..replay.resuming import Resuming
@@ -109,6 +110,8 @@ class Starting:
         """
         if self._metadata.load():
             self._is_loaded = True
+            self._wal.owner = wal_owner_of(self._metadata.state.cluster_id)
+            found.check_owner(f"{self._root}/wal", self._wal.owner)
             if not found.shards and (self._metadata.state.topics or found.is_missing):
                 found.lose_all(f"{self._root}/wal")  # an orderly stop leaves the directories
             lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
@@ -135,6 +138,7 @@ class Starting:
         others = sorted({*self._storage.listdir(self._root)} - OWN - OF_A_VOLUME)
         cluster_id = base64.urlsafe_b64encode(self._storage.random_bytes(16))
         state = Metadata(cluster_id.decode().rstrip("="))
+        self._wal.owner = wal_owner_of(state.cluster_id)
         self._metadata.begin(state.with_boot(self._storage.boot_id()))
         if others:
             advice = "is this the right place? A broker without topics begins here"

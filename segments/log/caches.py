@@ -21,7 +21,8 @@ Thread-safe: one lock each, never held while a file is opened or closed.
 import errno
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -68,6 +69,13 @@ def _count_down(counts: Counter[str], folder: str) -> None:
     counts[folder] -= 1
     if not counts[folder]:
         del counts[folder]
+
+
+def _close_unused(files: Iterable[StorageFile]) -> None:
+    """What a close says of a segment that was synced is nothing to who happens to be here: it has
+    come for another, or has read this one."""
+    with suppress(OSError):
+        close_all(files)
 
 
 class FileCache:
@@ -121,7 +129,7 @@ class FileCache:
                 other.pins += 1
                 surplus = [entry.file]
                 entry = other
-        close_all(surplus)
+        _close_unused(surplus)
         return entry.file
 
     def adopt(self, key: Key, file: StorageFile) -> None:
@@ -135,8 +143,7 @@ class FileCache:
                 surplus = self._evict()
             else:
                 surplus = [file]
-        for unused in surplus:
-            unused.close()
+        _close_unused(surplus)
 
     def unpin(self, key: Key, file: StorageFile) -> None:
         """Give a pinned file back."""
@@ -149,7 +156,7 @@ class FileCache:
             if close:
                 del self._dropped[id(file)]
         if close:
-            file.close()
+            _close_unused([file])
 
     def drop(self, folder: str, numbers: range | None = None) -> None:
         """Forget files of a log, all or some; pinned ones are closed by their last reader."""
@@ -173,7 +180,7 @@ class FileCache:
         """Close an eighth of those that nobody reads; how many."""
         with self._lock:
             surplus = self._evict(max(GIVEN_AT_ONCE, len(self._files) // 8))
-        close_all(surplus)
+        _close_unused(surplus)
         return len(surplus)
 
     def _evict(self, excess: int | None = None) -> list[StorageFile]:

@@ -15,6 +15,7 @@ stand under the name of another one, and everybody after this reader would find 
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -164,13 +165,11 @@ class SealedFiles:
 
     def will_need(self, number: int) -> None:
         """Have the disk read segment `number` ahead, if there is one; a hint, so it never fails."""
-        try:
+        with suppress(OSError):
             # Not from the cache of open files: the segment may be one that is still written.
             file = self.storage.open(self.paths.log(number), read_only=True)
-        except OSError:
-            return
-        file.advise(Advice.WILL_NEED)
-        file.close()
+            file.advise(Advice.WILL_NEED)
+            file.close()
 
     def is_current(self) -> Callable[[], bool]:
         """Says, later, whether nothing has been dropped since now."""

@@ -90,12 +90,16 @@ def is_shard_file(name: str) -> bool:
 class ShardFiles:
     """The directory of one shard.  Blocking; raises OSError."""
 
-    def __init__(self, storage: Storage, folder: str, shard: int, file_bytes: int) -> None:
+    def __init__(
+        self, storage: Storage, folder: str, shard: int, file_bytes: int, owner: int = 0
+    ) -> None:
+        """owner: what its files say of whose they are."""
         self.folder = folder
         self.file_bytes = file_bytes
         self.frames_end = frames_end(file_bytes)
         self._storage = storage
         self._shard = shard
+        self._owner = owner
         self._next_sequence = 0
         self._again = -1
         """A number that was given to a file that could not be made."""
@@ -191,7 +195,7 @@ class ShardFiles:
         salt = int.from_bytes(self._storage.random_bytes(8), "big")
         file = self._storage.open(path)
         try:
-            header = Header(self._shard, self.file_bytes, sequence, salt)
+            header = Header(self._shard, self.file_bytes, sequence, salt, owner=self._owner)
             for position, block in header_blocks(header):
                 write_all(file, block, position)
             file.fdatasync()
@@ -211,14 +215,14 @@ class ShardFiles:
         Durable when this returns.  The frames of a partition that cannot be synced must not hold
         up all others of its shard.
         """
-        header = Header(self._shard, self.file_bytes, used.sequence, used.salt)
+        header = Header(self._shard, self.file_bytes, used.sequence, used.salt, owner=self._owner)
         content = read_file(self._storage, used.path)
         copy_out(self._storage, self.folder, content, header, used.end, keys, self._naming)
 
     def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
         """Write END frames into a kept file of a number that was claimed.  Durable when this
         returns.  Raises OSError: nothing counts on it, and it may be there."""
-        write_kept(self._storage, self.folder, number, frames, self._naming)
+        write_kept(self._storage, self.folder, number, frames, self._naming, self._owner)
 
     def remove_kept(self, number: int) -> None:
         """Others say all that this one says; again after a failure.  Raises OSError."""

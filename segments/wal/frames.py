@@ -5,7 +5,7 @@
 
     header   byte 0       4         6       8        12      16         24     32         40
                   +-------+---------+-------+--------+-------+----------+------+----------+
-                  | magic | version | 0     | shard  | size  | sequence | salt | checksum |
+                  | magic | version | owner | shard  | size  | sequence | salt | checksum |
                   | SBWL  | u16 =4  | u16   | u32    | u32   | u64      | u64  | u64      |
                   +-------+---------+-------+--------+-------+----------+------+----------+
     frame    byte 0       4        8      9       10        12          16    24
@@ -141,6 +141,8 @@ class Header(NamedTuple):
     sequence: int
     salt: int
     version: int = VERSION
+    owner: int = 0
+    """Stands for the data directory (names.wal_owner_of); 0: a version before 0.4.6 wrote it."""
 
     @property
     def trailer_size(self) -> int:
@@ -160,8 +162,8 @@ def frames_end(size: int) -> int:
 
 def encode_header(header: Header) -> bytes:
     """The first HEADER_SIZE bytes of a file."""
-    shard, size, sequence, salt, version = header
-    body = HEADER.pack(MAGIC, version, 0, shard, size, sequence, salt, 0)[:-SUM_SIZE]
+    shard, size, sequence, salt, version, owner = header
+    body = HEADER.pack(MAGIC, version, owner, shard, size, sequence, salt, 0)[:-SUM_SIZE]
     return body + xxhash.xxh3_64_digest(body)
 
 
@@ -169,11 +171,13 @@ def decode_header(data: Buffer) -> Header | None:
     """The header; None when these are not the bytes of one."""
     if len(data) < HEADER_SIZE:
         return None
-    magic, version, _, shard, size, sequence, salt, checksum = HEADER.unpack_from(data)
+    magic, version, owner, shard, size, sequence, salt, checksum = HEADER.unpack_from(data)
     body = bytes(data[: HEADER_SIZE - SUM_SIZE])
     if (magic, checksum) != (MAGIC, xxhash.xxh3_64_intdigest(body)):
         return None
-    return Header(shard, size, sequence, salt, version) if 1 <= version <= VERSION else None
+    if not 1 <= version <= VERSION:
+        return None
+    return Header(shard, size, sequence, salt, version, owner)
 
 
 def later_version(data: Buffer) -> int:

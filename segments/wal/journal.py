@@ -132,6 +132,8 @@ class Wal:
         Runs in the checkpoint and must not wait for anybody who waits for the WAL.  Raises OSError.
         """
         self.config = config
+        self.owner = 0
+        """What its files say of whose they are, from `keep` and `absorbed` on; 0: nothing."""
         self.snapshot = snapshot
         self.checkpoints = 0
         self._storage = storage
@@ -175,7 +177,8 @@ class Wal:
         if not kept:
             return
         number = self._replayed.next_sequence
-        write_kept(self._storage, shard_folder(self._root, SHARD_OF_STARTS), number, kept)
+        folder = shard_folder(self._root, SHARD_OF_STARTS)
+        write_kept(self._storage, folder, number, kept, owner=self.owner)
         self._replayed.next_sequence += 1
         self._number_kept, self._said, self._unsaid = number, ends, NO_ENDS
 
@@ -197,7 +200,7 @@ class Wal:
         self._checkpointer = Housekeeper(threaded=self._threaded, name="wal-checkpoint")
         for number in range(config.shards):
             folder = shard_folder(self._root, number)
-            files = ShardFiles(self._storage, folder, number, config.file_bytes)
+            files = ShardFiles(self._storage, folder, number, config.file_bytes, self.owner)
             files.open()
             shard = Shard(
                 files,

@@ -99,16 +99,23 @@ def copy_out(
 
 
 def write_kept(
-    storage: Storage, folder: str, number: int, frames: Iterable[Frame], naming: Naming = ALONE
+    storage: Storage,
+    folder: str,
+    number: int,
+    frames: Iterable[Frame],
+    naming: Naming = ALONE,
+    owner: int = 0,
 ) -> None:
-    """Keep these frames for the next start.  naming: as for `copy_out`.  Durable when this returns.
-    Raises OSError: it may be there then, without its markers."""
+    """Keep these frames for the next start.  naming: as for `copy_out`.  owner: whose they are, for
+    the header.  Durable when this returns.  Raises OSError: it may be there then, without its
+    markers."""
     make_dirs(storage, folder)
     salt = int.from_bytes(storage.random_bytes(8), "big")
     parts: list[Buffer] = []
     for lsn, frame in enumerate(frames):
         parts += encode_frame(frame, lsn, 0, salt)
-    _write(storage, folder, Header(SHARD_OF_STARTS, 0, number, salt), parts, naming)
+    header = Header(SHARD_OF_STARTS, 0, number, salt, owner=owner)
+    _write(storage, folder, header, parts, naming)
 
 
 def remove_kept(storage: Storage, folder: str, number: int, naming: Naming = ALONE) -> None:

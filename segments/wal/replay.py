@@ -40,7 +40,7 @@ import structlog
 from segbroker.protocol.checksums import xxh3_64
 
 from ..disk.storage import Storage, read_file
-from ..errors import UnsupportedFormat
+from ..errors import CorruptMetadata, UnsupportedFormat
 from ..witness import WAL_FROM, least, witness_folder
 from .files import list_files
 from .frames import (
@@ -49,6 +49,7 @@ from .frames import (
     VERSION,
     Frame,
     FrameType,
+    Header,
     decode_header,
     header_of,
     later_version,
@@ -94,6 +95,8 @@ class Replay:
     unused: dict[int, list[str]] = field(default_factory=dict)
     """The newest files of a shard, newest first, in which no frame was written: whether they are
     there or not, the WAL says the same."""
+    owners: dict[int, str] = field(default_factory=dict)
+    """Whose the files say that they are, and one of each that say so."""
     shards: int = 0
     """Shards that were in use."""
     is_missing: bool = False
@@ -105,6 +108,25 @@ class Replay:
     def is_empty(self) -> bool:
         """Whether there is nothing to put back."""
         return not self.partitions and not self.control
+
+    def say_owner(self, path: str, header: Header) -> None:
+        """A file says whose it is, unless an earlier version wrote it."""
+        if header.owner:
+            self.owners.setdefault(header.owner, path)
+
+    def check_owner(self, root: str, owner: int) -> None:
+        """Whether all files are of the data directory that `owner` stands for, as far as they say.
+
+        Raises CorruptMetadata: they are another's, which still needs them.
+        """
+        for found, path in self.owners.items():
+            if found != owner:
+                raise CorruptMetadata(
+                    path,
+                    "this file of the write-ahead log is another data directory's, which needs it:"
+                    f" was a wrong volume mounted? Put this one's own {root} in its place; or, to"
+                    " go on without it, move what is there away",
+                )
 
     def follow(self, number: int) -> None:
         """The next file has a higher number than this, unless it is one that files cannot have: a
@@ -251,6 +273,7 @@ def _scan_files(
         scanned = scan_wal_file(storage, path)
         if scanned is not None and scanned.header.shard == shard:
             files.append((path, scanned))
+            found.say_owner(path, scanned.header)
             continue
         log.error("wal_file_without_header", path=path)
         found.missing.append(damage(path))
@@ -311,6 +334,7 @@ def _replay_kept(storage: Storage, shard: int, path: str, found: Replay) -> None
         found.missing.append(damage(path))
         is_named = False
     else:
+        found.say_owner(path, scanned.header)
         holes = holes_of(scanned)
         found.missing += [damage(path, hole) for hole in holes]
         is_named = all(hole.is_named for hole in holes)

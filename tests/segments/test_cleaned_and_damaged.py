@@ -10,7 +10,7 @@ the offsets of several stands for them.
 
 import pytest
 
-from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import CorruptSegment
 from segbroker.segments.files.manifest import ROW_SIZE
@@ -119,7 +119,7 @@ def test_a_damaged_row_of_a_manifest_takes_nothing_of_what_became_one_segment(
 
 @pytest.mark.parametrize("has_wal", [True, False])
 @pytest.mark.parametrize("back", [0, 1])
-@pytest.mark.parametrize("rows", range(1, 6))
+@pytest.mark.parametrize("rows", [*range(1, 6), 11])  # of the last none has its file
 @pytest.mark.parametrize("in_front", [0, 1])
 def test_a_manifest_that_is_cut_between_rows_takes_nothing_of_what_became_one_segment(
     in_front: int, rows: int, back: int, has_wal: bool
@@ -209,3 +209,43 @@ def test_segments_that_came_back_leave_the_rows_of_a_torn_manifest_believed() ->
     assert (torn.size, whole.size) == (0, len(content))
     assert torn.sealed.rows() == whole.sealed.rows()
     check_whole(log, said)
+
+
+class Opened(MemoryStorage):
+    """A disk that knows which files were opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        self.opened.append(path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_no_segment_of_a_row_is_opened_where_each_has_its_file() -> None:
+    disk = Opened()
+    log = Compacted(disk)
+    for number in range(9):
+        log.send((b"k%d" % number, bytes(400)))
+    log.seal()
+    log.manager.close()
+    known = read_known(disk, PATHS)
+    assert known is not None
+    sealed = {PATHS.log(number) for number in known.sealed.numbers}
+    assert len(sealed) == 9
+    disk.opened.clear()
+    log.open()
+    assert log.handler.log_end_offset == 9
+    assert not sealed.intersection(disk.opened)
+
+
+def test_a_segment_that_has_no_file_is_no_reason_to_doubt_the_manifest() -> None:
+    log, _ = merged(1, 0, has_wal=True)
+    whole = read_known(log.disk, PATHS)
+    assert whole is not None
+    log.disk.unlink(PATHS.log(whole.sealed.numbers[0]))
+    found = read_known(log.disk, PATHS)
+    assert found is not None
+    assert (found.size, found.is_cut) == (whole.size, False)
+    assert found.sealed.rows() == whole.sealed.rows()

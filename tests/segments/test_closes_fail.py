@@ -20,12 +20,13 @@ from .tools import SMALL, append, batch_of, offsets_in, read_from
 
 
 class _Disk(MemoryStorage):
-    """The close of an open file fails, the `failing`-th from 0, and each until there were `most`;
-    no segment takes a byte while `is_full`."""
+    """The close of an open file of this `suffix` fails, the `failing`-th from 0, and each until
+    there were `most`; no segment takes a byte while `is_full`."""
 
     is_full = False
     failing = 1_000_000
     most = 1
+    suffix = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,8 +52,8 @@ class _File(MemoryFile):
             return
         super().close()
         disk.open_files.remove(self.path)
-        disk.failing -= 1
-        if -disk.most <= disk.failing < 0:
+        disk.failing -= self.path.endswith(disk.suffix)
+        if self.path.endswith(disk.suffix) and -disk.most <= disk.failing < 0:
             raise OSError(errno.EIO, "what was written before", self.path)
 
 
@@ -135,3 +136,24 @@ def test_a_read_that_is_over_closes_all_that_were_sealed_meanwhile() -> None:
     disk.most = 0
     manager.close()
     assert not [path for path in disk.open_files if "_segment_" in path]
+
+
+def test_who_opens_a_segment_is_not_told_what_the_close_of_another_says() -> None:
+    disk = _Disk()
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000, open_files_max=1)
+    manager.open()
+    manager.create_topic("t", 1, SMALL)
+    handler = manager.get_handler("t", 0)
+    disk.failing, disk.most, disk.suffix = 0, 1_000, ".log"
+    for number in range(6):
+        append(handler, batch_of(b"%060d" % number))
+        with handler._log.append_lock:
+            handler._log.roll(1_000)
+    seal(handler._log)
+    assert len(manager.files) == 1, "the others have gone for it"
+    for number in range(6):
+        assert offsets_in(read_from(handler, number, 1)) == [number]
+    handler.close(checkpoint=False)
+    assert not [path for path in disk.open_files if "_segment_" in path]
+    disk.most = 0
+    manager.close()

@@ -158,13 +158,18 @@ def test_a_link_in_the_directory_of_a_library_log_goes_alone(tmp_path: Path) -> 
     assert (elsewhere / "mine").read_text() == "not of the log"
 
 
-def test_a_link_in_a_partition_that_was_not_finished_goes_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("topic", "partition"), [("t", "partition_1"), ("partition_1", "partition_1"), ("t", "~0")]
+)
+def test_a_link_in_a_partition_that_was_not_finished_goes_alone(
+    topic: str, partition: str, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "mine").write_text("not of a topic")
     with DiskManager(str(tmp_path / "data"), flushers=0, now_ms=1_000) as manager:
-        manager.create_topic("t", 1, SMALL)
-    folder = tmp_path / "data/topics/t/partition_1"
+        manager.create_topic(topic, 1, SMALL)
+    folder = tmp_path / "data/topics" / topic / partition
     folder.mkdir()
     (folder / "quarantine").symlink_to(elsewhere)
     with DiskManager(str(tmp_path / "data"), flushers=0, now_ms=1_000) as manager:

@@ -449,7 +449,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "nobody_gets_a_name_while_what_is_kept_is_written",
         "wal.files",
-        "        write_kept(self._storage, self.folder, number, frames, self._naming)\n",
+        "        write_kept(self._storage, self.folder, number, frames, self._naming, "
+        "self._owner)\n",
         "        with self._naming:\n"
         "            write_kept(self._storage, self.folder, number, frames)\n",
         "tests.segments.test_failing_wal_names:"
