@@ -9,6 +9,10 @@ from typing import Final
 
 _PORT_MAX: Final = 65_535
 _MAPPED: Final = "::ffff:"
+_IN_NO_HOST: Final = frozenset("*/@ \t\r\n")
+_EVERY: Final = "0.0.0.0"
+_EVERY_OF_BOTH: Final = "::"
+_THIS_MACHINE: Final = frozenset({"localhost", "localhost.localdomain"})
 
 
 class InvalidConfig(ValueError):
@@ -25,7 +29,14 @@ def split_address(address: str, *, key: str = "address") -> tuple[str, int]:
     bracketed = host.startswith("[") and host.endswith("]")
     bare = host[1:-1] if bracketed else host
     well_formed = colon and bare and port.isascii() and port.isdigit()
-    if not well_formed or int(port) > _PORT_MAX or (":" in bare and not bracketed):
+    if bare == "*":  # the resolver knows it, clients that are told it do not
+        raise InvalidConfig(f"{key} = {address!r}: every address is 0.0.0.0, or [::]")
+    if (
+        not well_formed
+        or int(port) > _PORT_MAX
+        or (":" in bare and not bracketed)
+        or not _IN_NO_HOST.isdisjoint(bare)
+    ):
         raise InvalidConfig(f"{key} = {address!r} is not host:port")
     return bare, int(port)
 
@@ -58,3 +69,21 @@ def canonical_host(text: str) -> str:
         return text
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return str(mapped or address)
+
+
+def overlap(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether two sockets cannot listen at these: a client of one could be meant for the other.
+
+    A name is not looked up: it counts as an IPv4 address, which is what is taken of it first.
+    """
+    hosts = {_listened_at(one[0]), _listened_at(other[0])}
+    if one[1] != other[1] or not one[1]:
+        return False
+    if len(hosts) == 1 or _EVERY_OF_BOTH in hosts:
+        return True
+    return _EVERY in hosts and not any(":" in host for host in hosts)
+
+
+def _listened_at(host: str) -> str:
+    name = host.lower()
+    return "127.0.0.1" if name in _THIS_MACHINE else canonical_host(name)

@@ -231,7 +231,7 @@ def bootstrap_option(function: AnyCallable) -> AnyCallable:
 
 def _choose_broker(ctx: click.Context, param: click.Parameter, given: str | None) -> str:
     """The broker and how to connect to it: what is given, or the context; see contexts.py."""
-    if ctx.resilient_parsing:
+    if ctx.resilient_parsing or ctx.params.get("data_dir") is not None:
         return given or DEFAULT_BOOTSTRAP
     try:
         context = contexts.chosen(ctx, is_bootstrap_given=given is not None)

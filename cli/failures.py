@@ -33,6 +33,7 @@ SEVERAL_MAX = 5
 # What a listener does with a client that speaks without TLS, or asks before it has logged in.
 _SILENT = ("no answer", "did not answer")
 _TLS_FILES = "the files for TLS cannot be used"
+_TELLS_CLIENTS = {"listen": "advertised", "listeners": "advertised_listeners"}
 _NO_TLS = "closed during the TLS handshake"
 _IN_THE_LOGIN = "in the login, without an answer"
 _NO_THREAD = "can't start new thread"  # Python's words
@@ -226,9 +227,10 @@ def _create_hint(params: Mapping[str, Any]) -> str:
 
 
 def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
-    bootstrap = str(params.get("bootstrap"))
-    if ":" not in bootstrap:
-        bootstrap += ":9092"  # the port that was tried
+    from segbroker.client.settings import parse_bootstrap
+
+    host, port = parse_bootstrap(str(params.get("bootstrap")))[0]  # the port that was tried
+    bootstrap = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if _NO_TLS in text:
         return "the port seems to be without TLS: leave TLS out, or name the port of a TLS listener"
     if _IN_THE_LOGIN in text:
@@ -293,6 +295,11 @@ def _cannot_listen(error: OSError, what: str, setting: str) -> Failure:
         case errno.EACCES:
             what = f"cannot listen on {error.filename}: {what}"
             hint = "ports below 1024 need root or CAP_NET_BIND_SERVICE"
+        case errno.EADDRNOTAVAIL:
+            what = f"cannot listen on {error.filename}: {what}"
+            hint = "this machine has no such address"
+            if told := _TELLS_CLIENTS.get(setting):
+                hint += f"; one that only clients see goes into {told}"
         case _:
             what = f"cannot listen on {error.filename}: {what}"
             hint = _system_hint(error)

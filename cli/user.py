@@ -48,6 +48,7 @@ data_dir_option = click.option(
     "--data-dir",
     metavar="DIR",
     type=click.Path(file_okay=False, readable=False, path_type=Path),
+    is_eager=True,  # where there is one no broker has to be found
     help="Use this data directory, on which no broker runs, instead of asking a broker.",
 )
 iterations_option = click.option(

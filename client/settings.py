@@ -47,7 +47,8 @@ Address = tuple[str, int]
 def parse_bootstrap(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
     """`"host:port,host:port"` (or a list of such) as addresses.
 
-    The port may be left out (9092); an IPv6 address with a port is written `[::1]:9092`.
+    The port may be left out with its colon (9092; what ends in one has lost a port, as in a
+    script without its variable); an IPv6 address with a port is written `[::1]:9092`.
     """
     if isinstance(bootstrap, Mapping):
         raise TypeError(
@@ -74,18 +75,20 @@ def parse_bootstrap(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
 def _parse_address(text: str) -> Address:
     if "://" in text:
         raise ValueError(f"bootstrap address {text!r} is a URL, not host:port")
+    port: str | None = None
     if text.startswith("["):
-        host, bracket, port = text[1:].partition("]")
-        if not bracket or (port and not port.startswith(":")):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
             raise ValueError(f"bootstrap address {text!r} is not [host]:port")
-        port = port[1:]
+        port = rest[1:] if rest else None
     elif text.count(":") > 1:
-        host, port = text, ""
+        host = text
     else:
-        host, _, port = text.partition(":")
+        host, colon, rest = text.partition(":")
+        port = rest if colon else None
     if not _may_be_host(host):
         raise ValueError(f"bootstrap address {text!r}: {host!r} is no host")
-    if not port:
+    if port is None:
         return host, DEFAULT_PORT
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(f"bootstrap address {text!r}: port {port!r} is not in 1 .. 65535")

@@ -7,6 +7,7 @@
 Invariant: where an earlier version has begun, the pipeline goes on.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from segbroker.client import Admin
@@ -77,12 +78,25 @@ def of_replay(spark: "SparkSession", source: str, target: str) -> str:
 
 
 def beside(spark: "SparkSession", path: str, name: str) -> str:
-    """A hidden folder in the folder `path`; of a file, or a pattern, in the folder it lies in."""
-    folder, slash, last = path.rstrip("/").rpartition("/")
-    is_pattern = any(letter in last for letter in "?[{") and not exists(spark, path)
-    if is_pattern or "." in last or "*" in last:
-        return f"{folder}{slash or './'}{HIDDEN}/{name}-{last.replace('*', '+')}"
-    return f"{path.rstrip('/')}/{HIDDEN}/{name}"
+    """A hidden folder in the folder `path`; of a file, or a pattern, in the folder it lies in.
+
+    A pattern lies in the folder in front of its first part that is one.  Earlier versions looked at
+    its last part alone, and made a folder `date=*` for `lake/date=*/x.csv`.
+    """
+    parts = path.rstrip("/").split("/")
+    letters = set("*") if exists(spark, path) else set("*?[{")
+    patterns = [n for n, part in enumerate(parts) if letters & set(part)]
+    last = len(parts) - 1
+    place = _within(parts, last if last in patterns or "." in parts[last] else len(parts), name)
+    if not patterns or exists(spark, f"{place}/metadata"):
+        return place
+    return _within(parts, patterns[0], name)
+
+
+def _within(parts: Sequence[str], depth: int, name: str) -> str:
+    """In the folder of the first `depth` parts of a path; the others are in the name."""
+    rest = "+".join(parts[depth:]).replace("*", "+")
+    return "/".join([*(parts[:depth] or ["."]), HIDDEN, f"{name}-{rest}" if rest else name])
 
 
 def exists(spark: "SparkSession", path: str, *, is_file: bool = False) -> bool:

@@ -32,6 +32,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..address import InvalidConfig as InvalidConfig
 from ..address import join_address as join_address
+from ..address import overlap
 from ..address import split_address as split_address
 from ..principal import parse_principals
 from .config_access import AccessKeys
@@ -128,7 +129,7 @@ class BrokerConfig(
             if not self.allow_anonymous_network:
                 check_metrics_exposure(host, port)
             for spec in specs.values():
-                if port and (spec.host, spec.port) == (host, port):
+                if overlap((spec.host, spec.port), (host, port)):
                     raise InvalidConfig(
                         f"metrics_listen = {self.metrics_listen!r} is where the broker itself "
                         f"listens ({spec.name}); the page needs a port of its own"

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from segbroker.protocol import oauthbearer, sasl, scram
 
-from ..address import InvalidConfig, split_address
+from ..address import InvalidConfig, join_address, overlap, split_address
 
 LISTENERS_MAX: Final = 64
 
@@ -70,9 +70,10 @@ def parse_listeners(listeners: str, advertised: str, protocols: str) -> tuple[Li
     specs: list[ListenerSpec] = []
     for name, (host, port) in _addresses("listeners", listeners).items():
         for other in specs:
-            if port and (other.host, other.port) == (host, port):
+            if overlap((other.host, other.port), (host, port)):
                 raise InvalidConfig(
-                    f"listeners: {other.name!r} and {name!r} are both on {host}:{port}"
+                    f"listeners: {other.name!r} on {join_address(other.host, other.port)} and "
+                    f"{name!r} on {join_address(host, port)} need different ports"
                 )
         if name not in by_name:
             raise InvalidConfig(

@@ -154,6 +154,8 @@ async def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # [::] is every address, as in Java, whatever a sysctl says
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(where)
     except BaseException:
         listener.close()

@@ -98,7 +98,7 @@ def test_a_mistake_is_told_with_listener_and_setting(
         ({"listener_name_plaintext_sasl_mechanisms": "PLAIN"}, "which is without logins"),
         ({"listener_name_sasl_plaintext_sasl_mechanisms": "LDAP"}, "mechanisms: 'LDAP' is none of"),
         ({"listener_name_sasl_plaintext_sasl_mechanisms": ""}, "sasl_mechanisms is empty"),
-        ({"listeners": "A-B://h:9092,A_B://h:9092"}, "'A-B' and 'A_B' are both on h:9092"),
+        ({"listeners": "A-B://h:9092,A_B://h:9092"}, "'A-B' on h:9092 and 'A_B' on h:9092 need"),
         ({"listeners": "A-B://127.0.0.1:0,A_B://127.0.0.1:0"}, "'A-B' and 'A_B' would be the same"),
     ],
 )

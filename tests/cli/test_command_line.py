@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from segbroker.broker.address import split_address
 from segbroker.cli.exit_codes import ExitCode
+from segbroker.cli.failures import explain
 from segbroker.cli.main import Segbroker
 from segbroker.client import Producer
+from segbroker.client.errors import BrokerUnreachable
 
 from ..support.daemon import Daemon, running
 from .conftest import COMMAND, TIMEOUT_S, Run, environment, segbroker, shown
@@ -273,6 +276,17 @@ def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> 
     assert said.splitlines()[0].startswith("Error: ")
     assert f"Hint: start a broker: segbroker serve --listen {address}" in said
     assert "Traceback" not in said
+
+
+def test_the_address_to_start_a_broker_at_is_one_that_it_takes() -> None:
+    """Of IPv6 addresses without a port, too."""
+    gone = BrokerUnreachable("nobody is there")
+    for bootstrap in ("127.0.0.1", "localhost:9092", "[::1]", "::1", "[::1]:9092,other:1"):
+        failure = explain(gone, {"bootstrap": bootstrap})
+        assert failure is not None
+        found = re.search(r"--listen (\S+)", failure.hint)
+        assert found is not None, failure.hint
+        assert split_address(found[1])[1] == 9092
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,16 @@ def test_stored_contexts_that_cannot_be_read_are_an_error_in_a_sentence(
     assert "no home directory" in shell("context", "add", "a", "--bootstrap", "one:1", code=9)
 
 
+def test_a_data_directory_needs_no_context(shell: Shell, tmp_path: Path) -> None:
+    """Who runs it as another user (`runuser -u`) has a HOME that is not his own."""
+    shell.stored.parent.mkdir(parents=True)
+    shell.stored.write_text("not to be read")
+    data = str(tmp_path / "data")
+    shell("user", "add", "ann", "--password-env", "PW", "--data-dir", data)
+    assert "\nann " in shell("user", "list", "--data-dir", data)
+    assert "cannot be read" in shell("user", "list", code=3)
+
+
 @pytest.mark.parametrize(
     ("stored", "said"),
     [

@@ -100,15 +100,75 @@ def test_a_port_in_use_is_said_before_the_data_directory_is_made(tmp_path: Path)
     assert not (tmp_path / "two").exists()
 
 
-def test_a_page_of_metrics_on_the_brokers_own_port_is_a_wrong_setting(tmp_path: Path) -> None:
-    address = "127.0.0.1:9092"
-    flags = ("--listen", address, "--metrics-listen", address)
+@pytest.mark.parametrize(
+    ("listen", "page"),
+    [
+        ("127.0.0.1:9092", "127.0.0.1:9092"),
+        ("0.0.0.0:9092", "127.0.0.1:9092"),
+        ("127.0.0.1:9092", "0.0.0.0:9092"),
+        ("localhost:9092", "127.0.0.1:9092"),
+        ("[::]:9092", "127.0.0.1:9092"),
+        ("[0:0::1]:9092", "[::1]:9092"),
+    ],
+)
+def test_a_page_of_metrics_on_the_brokers_own_port_is_a_wrong_setting(
+    listen: str, page: str, tmp_path: Path
+) -> None:
+    flags = ("--listen", listen, "--metrics-listen", page, "--allow-anonymous-network")
     ended = segbroker("serve", "--data", str(tmp_path / "data"), *flags)
     assert ended.returncode == ExitCode.CONFIG
     assert "is where the broker itself listens (PLAINTEXT)" in ended.stderr.decode()
     assert "another broker" not in ended.stderr.decode()
-    any_port = "127.0.0.1:0"
-    BrokerConfig(listen=any_port, metrics_listen=any_port)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("0.0.0.0:9092", "127.0.0.1:9092"),
+        ("127.0.0.1:9092", "localhost:9092"),
+        ("[::1]:9092", "[::]:9092"),
+        ("[::]:9092", "0.0.0.0:9092"),
+    ],
+)
+def test_two_listeners_that_need_the_same_port_are_a_wrong_setting(
+    one: str, other: str, tmp_path: Path
+) -> None:
+    listeners = f"SASL_PLAINTEXT://{one},PLAINTEXT://{other}"
+    flags = ("--listeners", listeners, "--allow-anonymous-network")
+    ended = segbroker("serve", "--data", str(tmp_path / "data"), *flags)
+    assert ended.returncode == ExitCode.CONFIG
+    told = f"listeners: 'SASL_PLAINTEXT' on {one} and 'PLAINTEXT' on {other} need different ports"
+    assert told in ended.stderr.decode()
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("127.0.0.1:0", "127.0.0.1:0"),
+        ("127.0.0.1:9092", "127.0.0.2:9092"),
+        ("0.0.0.0:9092", "[::1]:9092"),
+        ("0.0.0.0:9092", "127.0.0.1:9093"),
+    ],
+)
+def test_addresses_that_do_not_meet_are_allowed(one: str, other: str) -> None:
+    listeners = f"SASL_PLAINTEXT://{one},PLAINTEXT://{other}"
+    BrokerConfig(listeners=listeners, allow_anonymous_network=True)
+    BrokerConfig(listen=one, metrics_listen=other, allow_anonymous_network=True)
+
+
+def test_an_address_of_another_machine_is_said_with_the_setting_that_it_may_belong_to(
+    tmp_path: Path,
+) -> None:
+    elsewhere = "192.0.2.1:9092"  # RFC 5737: of no machine
+    flags = ("--listeners", f"SASL_PLAINTEXT://{elsewhere}")
+    ended = segbroker("serve", "--data", str(tmp_path / "data"), *flags)
+    assert ended.returncode == ExitCode.SYSTEM
+    said = ended.stderr.decode()
+    assert f"cannot listen on {elsewhere}: " in said
+    assert "this machine has no such address" in said
+    assert "one that only clients see goes into advertised_listeners" in said
 
 
 def test_of_several_listeners_the_one_that_cannot_be_is_named(tmp_path: Path) -> None:
@@ -199,6 +259,8 @@ def test_a_configuration_that_is_no_text_is_said(tmp_path: Path) -> None:
     ("words", "env", "toml", "named"),
     [
         (["--listen", "nowhere"], {}, "", "listen = 'nowhere' is not host:port"),
+        (["--listen", " 127.0.0.1:1"], {}, "", "listen = ' 127.0.0.1:1' is not host:port"),
+        (["--listen", "*:9092"], {}, "", "listen = '*:9092': every address is 0.0.0.0, or [::]"),
         (["--lanes", "0"], {}, "", "lanes = 0 is outside [1, 256] (from the flag)"),
         (
             [],

@@ -64,7 +64,7 @@ from segbroker.protocol.errors import ErrorCode
     [
         ("host:1", (("host", 1),)),
         ("host", (("host", 9092),)),
-        ("host:", (("host", 9092),)),
+        ("[::1]", (("::1", 9092),)),
         (" a:1 , b:2 ", (("a", 1), ("b", 2))),
         ("[::1]:5", (("::1", 5),)),
         ("::1", (("::1", 9092),)),
@@ -75,7 +75,10 @@ def test_bootstrap_addresses_are_read(text: str, addresses: tuple[tuple[str, int
     assert parse_bootstrap(text) == addresses
 
 
-NOWHERE = ("", ",", "host:x", "host:0", "host:65536", "[::1:5", ":9092", "a b:1", "1:2:3", "::::")
+NOWHERE = (
+    *("", ",", "host:x", "host:0", "host:65536", "[::1:5", ":9092", "a b:1", "1:2:3", "::::"),
+    *("host:", "[::1]:", "a:1,host:"),  # as of `$HOST:$PORT` without PORT
+)
 
 
 @pytest.mark.parametrize("text", NOWHERE)

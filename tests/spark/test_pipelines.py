@@ -903,6 +903,9 @@ def test_the_checkpoint_of_files_is_in_the_folder_that_they_lie_in(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     (tmp_path / "day[1]").mkdir()
+    begun = tmp_path / "day=*" / "_segbroker" / "x-file.csv"
+    begun.mkdir(parents=True)
+    (begun / "metadata").touch()
     for path, place in (
         ("/file.csv", "/_segbroker/x-file.csv"),
         ("file.csv", "./_segbroker/x-file.csv"),
@@ -911,13 +914,19 @@ def test_the_checkpoint_of_files_is_in_the_folder_that_they_lie_in(
         ("/lake/day?", "/lake/_segbroker/x-day?"),
         ("/lake/[ab]", "/lake/_segbroker/x-[ab]"),
         ("/lake/{a,b}/", "/lake/_segbroker/x-{a,b}"),
+        ("/lake/day=*/file.csv", "/lake/_segbroker/x-day=++file.csv"),
+        ("/lake/day=*/of", "/lake/_segbroker/x-day=++of"),
+        ("day=*/*.csv", "./_segbroker/x-day=+++.csv"),
         # As an earlier version made it.
         (f"{tmp_path}/day[1]", f"{tmp_path}/day[1]/_segbroker/x"),
+        (f"{tmp_path}/day=*/file.csv", f"{begun}"),
     ):
         assert beside(spark, path, "x") == place
 
 
-@pytest.mark.parametrize("pattern", ["day?", "[de]ay1", "{day1,day2}"])
+@pytest.mark.parametrize(
+    "pattern", ["day?", "[de]ay1", "{day1,day2}", "day*/lines", "[de]ay1/lines", "day?/*"]
+)
 def test_a_pattern_of_folders_makes_no_folder_of_its_name(
     command: Command, target: str, tmp_path: Path, pattern: str
 ) -> None:
