@@ -7,8 +7,8 @@ at the target with its next heartbeat.  What they are given of a partition is no
 (broker/shares).
 
     epoch              rises with every change of members, subscriptions or subscribed topics
-    assignment_epoch   the epoch that the target was made for; made at the next heartbeat, in a group
-                       that is larger than LARGE_MIN a second after the last (REST_MS): a thousand
+    assignment_epoch   the epoch that the target was made for; made at the next heartbeat, in a
+                       group larger than LARGE_MIN a second after the last (REST_MS): a thousand
                        members that join one after the other would take as many targets
     a member's epoch   the target that it has heard of; a request with another one is fenced
 
