@@ -11,10 +11,11 @@ Of groups with members those offsets go that are of no use any more, and of any 
 deleted topics: subscriptions may name them, or have an expression for them, for ever.  What could
 not be written down when it happened is written down when it is looked at again.
 
-Limits: VISITS_MAX groups or OFFSETS_MAX offsets in one look, so that the loop does not stall.
+Limits: VISITS_MAX groups or OFFSETS_MAX offsets in one look, so that the loop does not stall.  A
+group that has more is gone on with in the next looks; what has changed of it meanwhile stays.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Final
 from uuid import UUID
@@ -23,7 +24,7 @@ import structlog
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.metadata.committed import offsets_count
+from segbroker.segments.metadata.committed import Content, offsets_count
 
 from ..configuration.config import BrokerConfig
 from ..loop.loop_clock import monotonic_ms
@@ -40,15 +41,16 @@ from .kept_ends import KeptEnds
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
 from .kept_streams import KeptStreams
-from .offset_expiry import Expiry
+from .offset_expiry import AT_ONCE, Expiry, unchanged
 from .streams_group import StreamsGroup
 
 log = structlog.get_logger()
 
+_OVER: Final = object()
 _MINUTE_MS: Final = 60_000
 VISITS_MAX: Final = 200
-OFFSETS_MAX: Final = 2_000
-"""Offsets that one look after the groups goes over, but for those of one group: some ms."""
+OFFSETS_MAX: Final = AT_ONCE
+"""Offsets that one look after the groups goes over, and as many more of the last of them."""
 _REST_MS_MAX: Final = 60_000
 """Between two rounds: 1 ms for each offset beyond OFFSETS_MAX that the last one went over."""
 LOOK_INTO_MS: Final = 600_000
@@ -74,6 +76,8 @@ class GroupUpkeep(GroupOffsets):
         self._is_closed = False
         self._started_ms = self._looked_into_ms = monotonic_ms()
         self._visits: list[str] = []
+        self._visit_left: Iterator[None] | None = None
+        """Of a group that is gone on with."""
         self._looks_into_groups = False
         self._next_round_ms = self._looked_at = 0
         sizes = KeptSizes(manager.event_size_max)
@@ -160,7 +164,9 @@ class GroupUpkeep(GroupOffsets):
         """
         if self._is_closed:
             return
-        if not self._visits:
+        if now_ms is None:
+            self._visit_left = None
+        if not self._visits and self._visit_left is None:
             now = monotonic_ms()
             if now < self._next_round_ms:
                 return
@@ -174,16 +180,20 @@ class GroupUpkeep(GroupOffsets):
             self._visits = list(dict.fromkeys(chain(*groups)))
         most = LOOKS_INTO_MAX if self._looks_into_groups else VISITS_MAX
         until = self._looked_at + OFFSETS_MAX
-        while self._visits and most and self._looked_at < until:
-            group_id = self._visits.pop()
-            most -= 1
-            self._looked_at += offsets_count(self._manager.committed, group_id)
-            self._visit(group_id, now_ms)
+        while self._visit_left or (self._visits and most and self._looked_at < until):
+            if self._visit_left is None:
+                group_id = self._visits.pop()
+                most -= 1
+                self._looked_at += offsets_count(self._manager.committed, group_id)
+                self._visit_left = self._visit(group_id, now_ms)
+            if next(self._visit_left, _OVER) is not _OVER:
+                return
+            self._visit_left = None
         if not self._visits:
             rest_ms = min(max(0, self._looked_at - OFFSETS_MAX), _REST_MS_MAX)
             self._next_round_ms = monotonic_ms() + rest_ms
 
-    def _visit(self, group_id: str, now_ms: int | None) -> None:
+    def _visit(self, group_id: str, now_ms: int | None) -> Iterator[None]:
         content = self._manager.committed
         group = self._groups.get(group_id)
         has_turned = isinstance(group, ConsumerGroup | StreamsGroup) and bool(group.members)
@@ -201,8 +211,9 @@ class GroupUpkeep(GroupOffsets):
             if self._looks_into_groups and now_ms is not None:
                 if not self._keeps(group_id):
                     self._ends.keep(group_id, now_ms)  # a start will not know of them
-                expiry = self._expiry(group_id, now_ms)
-                self._forget_expired(group_id, expiry.abandoned(content, group))
+                gone = yield from self._expiry(group_id, now_ms).abandoned(content, group)
+                if self._groups.get(group_id) is group and not group.is_idle:
+                    self._forget_expired(group_id, now_ms, content, gone)
             return
         if group_id not in content:
             since_ms = self._started_ms
@@ -216,13 +227,17 @@ class GroupUpkeep(GroupOffsets):
         last = self._last_used_ms(group_id, group, now_ms)
         if monotonic_ms() - self._started_ms < self.config.group_max_session_timeout_ms:
             return  # whoever was a member before the start may be about to join again
-        rows = self._expiry(group_id, now_ms).of_nobody(content, group_id, last)
-        if rows is None:
+        rows = yield from self._expiry(group_id, now_ms).of_nobody(content, group_id, last)
+        if self._groups.get(group_id) is not group or (group is not None and not group.is_idle):
+            return  # somebody came meanwhile
+        if rows is not None:
+            self._forget_expired(group_id, now_ms, content, rows)
+            return
+        is_same = self._manager.committed.get(group_id) is content.get(group_id)
+        if is_same and not (self._pending(group_id) or self.committing(group_id)):
             log.info("group_expired", group=group_id, last_used_ms=last)
             self.forget(group_id, None, logged("group_not_forgotten", group=group_id))
             self.remove(group_id)
-        else:
-            self._forget_expired(group_id, rows)
 
     def _expiry(self, group_id: str, now_ms: int) -> Expiry:
         retention_ms = self.config.offsets_retention_minutes * _MINUTE_MS
@@ -238,7 +253,13 @@ class GroupUpkeep(GroupOffsets):
         meta = self._manager.topics.get(name)
         return meta is not None and meta.topic_id == topic_id
 
-    def _forget_expired(self, group_id: str, rows: list[tuple[str, int]]) -> None:
+    def _forget_expired(
+        self, group_id: str, now_ms: int, before: Content, found: list[tuple[str, int]]
+    ) -> None:
+        """Forget what was found in what stood before, where that still stands."""
+        expiry = self._expiry(group_id, now_ms)
+        same = unchanged(before, self._manager.committed, group_id, found)
+        rows = [row for row in same if not expiry.is_replaced(*row)]
         if rows:
             topics = sorted({topic for topic, _ in rows})
             log.info("offsets_expired", group=group_id, topics=topics, partitions=len(rows))

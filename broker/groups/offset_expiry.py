@@ -14,8 +14,8 @@ lag that grows.  An offset that was committed with a time of its own (`retention
 transaction is about to replace stays until that has ended.
 """
 
-from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Generator
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from segbroker.protocol.consumer_protocol import subscribed_topics
@@ -28,6 +28,13 @@ from .streams_group import StreamsGroup
 
 ROWS_MAX: Final = 1_000
 """Offsets that are forgotten at once; the rest at the next look."""
+AT_ONCE: Final = 2_000
+"""Offsets that are looked at before others have their turn: some ms."""
+
+T = TypeVar("T")
+Look: TypeAlias = Generator[None, None, T]
+"""Of a group that may have a hundred thousand: gone on with later, and then what it returns is of
+what stood when it began."""
 
 
 class Expiry(NamedTuple):
@@ -54,7 +61,7 @@ class Expiry(NamedTuple):
 
     def of_nobody(
         self, content: Content, group_id: str, ended_ms: int | None
-    ) -> list[tuple[str, int]] | None:
+    ) -> Look[list[tuple[str, int]] | None]:
         """(topic, partition) that a group without members has to forget; None: everything.
 
         Never everything while others are on their way to the disk, or a transaction has some: they
@@ -63,32 +70,50 @@ class Expiry(NamedTuple):
         """
         left = 0
         gone = []
-        for topic, topic_id, partition, offset in all_of(content, group_id):
+        for count, row in enumerate(all_of(content, group_id), 1):
+            topic, topic_id, partition, offset = row
             since = offset.at_ms if ended_ms is None else ended_ms
             is_over, is_there = self.is_over(offset, since), self.is_there(topic, topic_id)
             is_replaced = self.is_replaced(topic, partition)
             if not is_replaced and (is_over or not is_there):
                 gone.append((topic, partition))
             left += not is_over  # of a deleted topic: the group is not as old as it
+            if not count % AT_ONCE:
+                yield
         return gone[:ROWS_MAX] if left or self.pending or self.committing else None
 
     def abandoned(
         self, content: Content, group: Group | ConsumerGroup | StreamsGroup
-    ) -> list[tuple[str, int]]:
+    ) -> Look[list[tuple[str, int]]]:
         """(topic, partition) that a group with members committed long ago and left since, or to
         topics that are deleted."""
         old, gone = [], []
-        for topic, topic_id, partition, offset in all_of(content, group.group_id):
-            if self.is_replaced(topic, partition):
-                continue
-            if not self.is_there(topic, topic_id):
-                gone.append((topic, partition))
-            elif self.is_over(offset, offset.at_ms):
-                old.append((topic, topic_id, partition))
+        for count, row in enumerate(all_of(content, group.group_id), 1):
+            topic, topic_id, partition, offset = row
+            if not self.is_replaced(topic, partition):
+                if not self.is_there(topic, topic_id):
+                    gone.append((topic, partition))
+                elif self.is_over(offset, offset.at_ms):
+                    old.append((topic, topic_id, partition))
+            if not count % AT_ONCE:
+                yield
         is_read = _reads(group) if old else None
         if is_read is not None:
             gone += [(topic, part) for topic, topic_id, part in old if not is_read(topic, topic_id)]
         return gone[:ROWS_MAX]
+
+
+def unchanged(
+    before: Content, now: Content, group_id: str, rows: Collection[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """Those of (topic, partition) of which the group has committed nothing since."""
+    then, topics = before.get(group_id, {}), now.get(group_id, {})
+    return [
+        (topic, partition)
+        for topic, partition in rows
+        if topic in topics
+        and topics[topic][1].get(str(partition)) is then[topic][1][str(partition)]
+    ]
 
 
 def _reads(

@@ -7,7 +7,9 @@ at the target with its next heartbeat.  What they are given of a partition is no
 (broker/shares).
 
     epoch              rises with every change of members, subscriptions or subscribed topics
-    assignment_epoch   the epoch that the target was made for; made at the next heartbeat
+    assignment_epoch   the epoch that the target was made for; made at the next heartbeat, in a
+                       group larger than LARGE_MIN a second after the last (REST_MS): a thousand
+                       members that join one after the other would take as many targets
     a member's epoch   the target that it has heard of; a request with another one is fenced
 
     EMPTY   nobody        STABLE   somebody
@@ -34,6 +36,7 @@ from segbroker.protocol.errors import ErrorCode
 from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
 from . import group_news
+from .consumer_group import REST_MS
 from .consumer_members import Beat, Told
 from .consumer_target import Topic, existing
 from .group_news import News, Tell, Who, untold
@@ -42,6 +45,8 @@ from .member_epochs import JOIN, LEAVE, MemberEpochs
 from .server_assignors import Assignment, Partition, Subscriber, TopicId
 from .share_assignor import simple
 
+LARGE_MIN: Final = 250_000
+"""Members, times members and partitions together: what it costs that all of them join."""
 FIRST_EPOCH: Final = 1
 """Of a group that nobody was in yet, as in Kafka."""
 _NOTHING: Final[tuple[Partition, ...]] = ()
@@ -77,6 +82,7 @@ class ShareGroup:
     session_timeout_ms: int
     size_max: int
     tell: Tell = untold
+    large_min: int = LARGE_MIN
     epoch: int = FIRST_EPOCH
     assignment_epoch: int = 0
     members: dict[str, ShareMember] = field(default_factory=dict)
@@ -84,6 +90,7 @@ class ShareGroup:
     due_ms: int = NEVER_MS
     moving: int = 0
     """Changes of where it stands that are on their way to the disk: it stays until then."""
+    _rests_until_ms: int = 0
     _target: Assignment = field(default_factory=dict)
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[TopicId, int] = field(default_factory=dict)
@@ -120,7 +127,7 @@ class ShareGroup:
             why = group_news.RESUBSCRIBED if resubscribed else group_news.OTHER_TOPICS
             self._tell(group_news.BEGAN, group_news.CAME if is_new else why, member.who)
         if self.epoch != self.assignment_epoch:
-            self._retarget()
+            self._retarget(now_ms)
         before = member.assigned
         member.assigned = self._target.get(member.member_id, _NOTHING)
         member.move_to(self.assignment_epoch)
@@ -196,7 +203,12 @@ class ShareGroup:
         found = (self._topics[name] for name in names)
         self._counts = {one.topic_id.bytes: one.partitions for one in found}
 
-    def _retarget(self) -> None:
+    def _retarget(self, now_ms: int) -> None:
+        if now_ms < self._rests_until_ms:
+            return
+        count = len(self.members)
+        if count * (count + sum(self._counts.values())) > self.large_min:
+            self._rests_until_ms = now_ms + REST_MS
         ids = self._ids
         subscribers = []
         for one in self.members.values():
@@ -220,7 +232,7 @@ class ShareGroup:
             self._tell(group_news.BEGAN, why, leaving[-1].who)
         else:
             self._tell(group_news.EMPTY)
-            self.empty_since_ms = now_ms
+            self.empty_since_ms, self._rests_until_ms = now_ms, 0
 
     def tick(self, now_ms: int) -> None:
         """Drop who was not heard of for a session."""

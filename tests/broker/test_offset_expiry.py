@@ -3,13 +3,15 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import trio
 
+from segbroker.broker.groups import group_upkeep, offset_expiry
 from segbroker.broker.groups.group_upkeep import OFFSETS_MAX
 from segbroker.broker.groups.groups import Groups
+from segbroker.broker.groups.offset_expiry import Expiry
 from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
@@ -33,6 +35,7 @@ from .obedient_members import Member
 from .test_committed_offsets import DAY_MS, SUBSCRIBED_TO_T, WEEK_MS, alone, expects_nobody, stands
 
 NOW: Final = 1_700_000_000_000
+LOOKED_AT: Final = 40
 
 
 async def keeping(
@@ -422,3 +425,79 @@ async def test_a_look_at_the_offsets_of_many_groups_goes_over_some_thousands_at_
             gone, left = left - len(groups.names()), len(groups.names())
             assert 0 < gone <= OFFSETS_MAX // each
         assert not left
+
+
+@asynccontextmanager
+async def of_thousands(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Groups, WireClient]]:
+    """A group that nobody is in, with 2.5 times as many offsets as one look goes over."""
+    monkeypatch.setattr(offset_expiry, "AT_ONCE", LOOKED_AT)
+    monkeypatch.setattr(group_upkeep, "OFFSETS_MAX", LOOKED_AT)
+    count = LOOKED_AT * 5 // 2
+    async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
+        await client.create("t", count)
+        rows = [
+            OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata=""
+            )
+            for index in range(count)
+        ]
+        topics = [OffsetCommitRequestTopic(name="t", partitions=rows)]
+        request = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+        await client.ask(request, OffsetCommitResponse, 4)
+        await expects_nobody(broker.core.groups)
+        yield broker.core.groups, client
+
+
+async def test_one_group_of_thousands_of_offsets_is_looked_at_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred thousand held the loop for 0.15 s, again and again."""
+    looks = 0
+    is_over = Expiry.is_over
+
+    def counted(*args: Any) -> bool:  # noqa: ANN401
+        nonlocal looks
+        looks += 1
+        return is_over(*args)
+
+    monkeypatch.setattr(Expiry, "is_over", counted)
+    async with of_thousands(monkeypatch) as (groups, client):
+        for number in (1, 2, 3):
+            assert groups.exists("g")
+            before = looks
+            groups.keep_house(NOW + WEEK_MS + 1)
+            assert 0 < looks - before <= LOOKED_AT
+            await client.create(f"behind-{number}")
+        assert not groups.exists("g")
+        assert looks == LOOKED_AT * 5 // 2
+
+
+@pytest.mark.parametrize("joins", [False, True])
+async def test_what_comes_while_a_group_is_looked_at_stays(
+    monkeypatch: pytest.MonkeyPatch, joins: bool
+) -> None:
+    async with of_thousands(monkeypatch) as (groups, client):
+        groups.keep_house(NOW + WEEK_MS + 1)
+        if joins:
+            await WireMember(client).join()
+        else:
+            assert await keeping(client, "t", 2) == 0
+        for number in (1, 2):
+            groups.keep_house(NOW + WEEK_MS + 1)
+            await client.create(f"behind-{number}")
+        assert groups.exists("g")
+        stood = await stands(client, None)
+        assert len(stood) == LOOKED_AT * 5 // 2
+        assert stood["t", 0] == (1 if joins else 2)
+
+
+async def test_who_commits_again_and_again_keeps_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each look finds the group another one than when it began."""
+    async with of_thousands(monkeypatch) as (groups, client):
+        assert await keeping(client, "t", 2, 8 * WEEK_MS) == 0
+        for number in range(20):
+            assert await keeping(client, "t", 3 + number, 8 * WEEK_MS) == 0
+            groups.keep_house(NOW + WEEK_MS + 1)
+        assert await stands(client, None) == {("t", 0): 22}

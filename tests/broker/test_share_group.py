@@ -1,6 +1,7 @@
 """The state machine of one share group, and who of it reads which partition."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -9,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from segbroker.broker.groups import share_group
+from segbroker.broker.groups.consumer_group import REST_MS
 from segbroker.broker.groups.consumer_members import Beat, Told
 from segbroker.broker.groups.member_epochs import JOIN, LEAVE
-from segbroker.broker.groups.server_assignors import Partition, Subscriber
+from segbroker.broker.groups.server_assignors import Assignment, Partition, Subscriber, TopicId
 from segbroker.broker.groups.share_assignor import simple
 from segbroker.broker.groups.share_group import ShareGroup
 from segbroker.broker.loop.loop_clock import NEVER_MS
@@ -455,3 +458,37 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_targets_of_a_large_group_are_a_second_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand members that joined one after the other took 3 s of the loop."""
+    made: list[int] = []
+
+    def counted(
+        subscribers: Sequence[Subscriber],
+        counts: Mapping[TopicId, int],
+        previous: Mapping[str, tuple[Partition, ...]],
+    ) -> Assignment:
+        made.append(len(subscribers))
+        return simple(subscribers, counts, previous)
+
+    monkeypatch.setattr(share_group, "simple", counted)
+    many, some = topics_of(a=10_000), group(size_max=200)
+    told = [some.heartbeat(REST_MS - 1, joining(f"m-{n}"), many) for n in range(200)]
+    assert all(one.epoch > 0 for one in told)
+    assert made[-1] < 30, "of 25 and ten thousand partitions they are dealt out at once"
+    before = len(made)
+    for now_ms in (REST_MS, 2 * REST_MS - 1, 2 * REST_MS, 2 * REST_MS + 1):
+        for member in tuple(some.members.values()):
+            some.heartbeat(now_ms, Beat(member.member_id, member.epoch), many)
+    assert made[before:] == [200]
+    assert {len(one.assigned) for one in some.members.values()} == {50}
+
+
+def test_a_large_group_that_everybody_left_is_dealt_out_at_once() -> None:
+    some = ShareGroup("g", SESSION_MS, 100, large_min=0)
+    join(some, "m")
+    assert join(some, "n").assignment == ()
+    for name in "mn":
+        some.heartbeat(1, Beat(name, LEAVE), TOPICS)
+    assert join(some, "o", now_ms=1).assignment == parts("a", 0, 1, 2)
