@@ -5,10 +5,10 @@
     topics                          what is served, with the defaults that the settings choose
     producer ids                    whom a transaction belongs to
     authentication                  logins, and the keys that tokens are signed with
-    markers, coordinator            transactions
+    markers, ledger                 transactions
     quotas, authorizer              who may do what, and how much of it
     group settings, groups, shares  groups, which ask the authorizer who sees them, and the
-                                    coordinator which offsets are pending
+                                    ledger which offsets are pending
     core                            all of them, with what needs nothing: counters, sessions, pools
 
 What may fail, fails here, before a task runs: settings that are not durable, keys that nobody has.
@@ -47,8 +47,10 @@ from .principal import parse_principals
 from .reconfiguring import default_quotas
 from .shares.shares import Shares
 from .transactions.coordinator import Coordinator
+from .transactions.ledger import Ledger
 from .transactions.markers import Markers
 from .transactions.producer_ids import ProducerIds
+from .transactions.query_batches import QueryBatches
 from .transactions.transaction_upkeep import TransactionUpkeep
 
 
@@ -86,8 +88,9 @@ async def assemble(
     if authentication.keys is not None:
         await authentication.keys.start()
     markers = Markers(topics, lanes, turn)
-    coordinator = Coordinator(manager, config, markers, producer_ids, spawn, now_ms)
-    upkeep = TransactionUpkeep(coordinator, manager, config, markers, spawn, now_ms)
+    ledger = Ledger(manager, markers, producer_ids, spawn, now_ms)
+    batches = QueryBatches(ledger, manager)
+    upkeep = TransactionUpkeep(ledger, batches, manager, config, markers, spawn, now_ms)
     quotas = Quotas(manager, default_quotas(config))
     authorizer = _authorizer_of(config, manager)
     group_settings = GroupSettings(manager, config)
@@ -98,7 +101,7 @@ async def assemble(
         group_settings,
         turn.end,
         partial(sight_of, authorizer),
-        coordinator.table.pending,
+        ledger.table.pending,
         now_ms,
     )
     group_settings.on_change = groups.settings_changed
@@ -114,7 +117,8 @@ async def assemble(
         producer_ids=producer_ids,
         groups=groups,
         shares=shares,
-        transactions=coordinator,
+        transactions=Coordinator(ledger, manager, config, now_ms),
+        query_batches=batches,
         transaction_upkeep=upkeep,
         authentication=authentication,
         lanes=lanes,

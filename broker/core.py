@@ -42,6 +42,7 @@ from .shares.shares import Shares
 from .tally import Tally
 from .transactions.coordinator import Coordinator
 from .transactions.producer_ids import ProducerIds
+from .transactions.query_batches import QueryBatches
 from .transactions.transaction_upkeep import TransactionUpkeep
 
 
@@ -101,6 +102,7 @@ class Core:
     groups: Groups
     shares: Shares
     transactions: Coordinator
+    query_batches: QueryBatches
     authentication: Authentication
     transaction_upkeep: TransactionUpkeep
     lanes: Lanes

@@ -69,8 +69,8 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
     ends_others = body.get("ends_others", False)
     if type(ends_others) is not bool:
         raise Refused(ErrorCode.INVALID_REQUEST, f"ends_others = {ends_others!r} is no bool")
-    if core.transactions.last_batch(query) is None and (
-        core.transactions.queries_count() >= QUERIES_MAX
+    if core.query_batches.last_batch(query) is None and (
+        core.query_batches.queries_count() >= QUERIES_MAX
     ):
         raise Refused(ErrorCode.POLICY_VIOLATION, f"there are {QUERIES_MAX} queries already")
 
@@ -78,7 +78,7 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
         authorizer = core.authorizer
         return authorizer is None or authorizer.allows(peer, WRITE, TRANSACTIONAL_ID, name)
 
-    code, about, is_repeated = await core.transactions.commit_batch(
+    code, about, is_repeated = await core.query_batches.commit(
         query, batch, members, may_end=may_end if ends_others else None
     )
     if code:
@@ -88,7 +88,7 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
 
 async def query_state(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
     """The last batch that was committed."""
-    return {"last_batch": core.transactions.last_batch(_query(body))}
+    return {"last_batch": core.query_batches.last_batch(_query(body))}
 
 
 async def forget_transactions(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ async def forget_transactions(core: Core, peer: Peer, body: dict[str, Any]) -> d
             ErrorCode.INVALID_REQUEST,
             f"transactional_ids is not a list of {TRANSACTIONS_MAX} names at most",
         )
-    code, forgotten = await core.transactions.forget(names, query)
+    code, forgotten = await core.query_batches.forget(names, query)
     if code:
         raise Refused(code, "the transactional ids are not forgotten")
     return {"forgotten": forgotten}

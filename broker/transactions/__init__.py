@@ -7,6 +7,8 @@ A module imports only what stands above it:
     markers             the end of a transaction in its partitions
     transaction_table   the transactional ids in memory
     id_pattern          which of them an expression matches
-    coordinator         makes durable what the rules say, one id at a time
+    ledger              what stands: durable first, then in memory
+    coordinator         what producers ask for, one id at a time
+    query_batches       many transactions ended as one
     transaction_upkeep  transactions that nobody ends, ids that nobody uses
 """

@@ -37,8 +37,9 @@ from segbroker.segments.settings.topic_config import Durability
 from ..configuration.config import BrokerConfig
 from ..loop.loop_clock import monotonic_ms
 from ..partitions.partition import Partition
-from .coordinator import Coordinator, name_of
+from .ledger import Ledger, name_of
 from .markers import Markers
+from .query_batches import QueryBatches
 from .transaction_table import Entry
 
 log = structlog.get_logger()
@@ -55,14 +56,16 @@ class TransactionUpkeep:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        ledger: Ledger,
+        batches: QueryBatches,
         manager: DiskManager,
         config: BrokerConfig,
         markers: Markers,
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self._coordinator = coordinator
+        self._ledger = ledger
+        self._batches = batches
         self._manager = manager
         self.config = config
         self._markers = markers
@@ -72,12 +75,12 @@ class TransactionUpkeep:
 
     def start(self) -> None:
         """Go on with what the last process left."""
-        for entry in self._coordinator.load():
+        for entry in self._ledger.load():
             known = entry.known
             assert known is not None, "loaded"
             if known.state.is_ending:
                 log.info("transaction_resumed", **name_of(known))
-                self._coordinator.complete_soon(entry)
+                self._ledger.complete_soon(entry)
             elif known.state is State.ONGOING:
                 entry.is_torn = self._may_be_torn(known)
                 passed_ms = max(0, self._now_ms() - known.started_ms)
@@ -96,7 +99,7 @@ class TransactionUpkeep:
 
     def partition_opened(self, partition: Partition) -> None:
         """End what is open in it and nowhere else."""
-        table, topic, index = self._coordinator.table, partition.topic, partition.index
+        table, topic, index = self._ledger.table, partition.topic, partition.index
         for producer_id, first_offset in list(partition.handler.transactions.open.items()):
             if not table.takes_part(producer_id, topic, index):
                 log.warning(
@@ -120,7 +123,7 @@ class TransactionUpkeep:
         topic, index = partition.topic, partition.index
 
         def is_known() -> bool:
-            return self._coordinator.table.takes_part(ending.producer_id, topic, index)
+            return self._ledger.table.takes_part(ending.producer_id, topic, index)
 
         now_ms = self._now_ms()
         await self._markers.write(topic, index, ending, Outcome.ABORT, now_ms, unless=is_known)
@@ -133,7 +136,7 @@ class TransactionUpkeep:
         producer_id = ending.producer_id
         if producer_id not in partition.handler.transactions.open:
             return ErrorCode.NONE
-        entry = self._coordinator.table.taking_part(producer_id, partition.topic, partition.index)
+        entry = self._ledger.table.taking_part(producer_id, partition.topic, partition.index)
         if entry is None:
             await self._abort_unknown(partition, ending)
         else:
@@ -143,7 +146,7 @@ class TransactionUpkeep:
                 return ErrorCode.CONCURRENT_TRANSACTIONS
             if known.state is State.ONGOING:
                 log.warning("transaction_aborted_on_demand", **name_of(known))
-                await self._coordinator.abort(entry, known)
+                await self._ledger.abort(entry, known)
             await entry.completed.wait()
         is_open = producer_id in partition.handler.transactions.open
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_open else ErrorCode.NONE
@@ -155,7 +158,7 @@ class TransactionUpkeep:
         if now_ms is None:
             return
         before_ms = now_ms - self.config.transactional_id_expiration_ms
-        table = self._coordinator.table
+        table = self._ledger.table
         if not self._visits:
             self._visits = list(table.entries)
         idle = [
@@ -171,11 +174,11 @@ class TransactionUpkeep:
         if idle:
             self._spawn(partial(self._forget, idle, before_ms))
         if queries_before(self._manager.section(SECTION), before_ms):
-            self._spawn(partial(self._coordinator.forget_queries, before_ms))
+            self._spawn(partial(self._batches.forget_old, before_ms))
 
     def _abort_late(self) -> None:
         monotonic = monotonic_ms()
-        for entry in list(self._coordinator.table.open.values()):
+        for entry in list(self._ledger.table.open.values()):
             if entry.deadline_ms <= monotonic:
                 known = entry.known
                 assert known is not None, "it is open"
@@ -185,10 +188,10 @@ class TransactionUpkeep:
                     left = {"timeout_ms": known.timeout_ms, **name_of(known)}
                     log.warning("transaction_timed_out", **left)
                 entry.deadline_ms = monotonic + RETRY_MS
-                self._spawn(partial(self._coordinator.abort, entry, known))
+                self._spawn(partial(self._ledger.abort, entry, known))
 
     async def _forget(self, ids: list[str], before_ms: int) -> None:
-        table = self._coordinator.table
+        table = self._ledger.table
         async with AsyncExitStack() as held:
             gone: list[str] = []
             for name in ids:
@@ -198,7 +201,7 @@ class TransactionUpkeep:
                 await held.enter_async_context(entry.lock)
                 if _is_idle(entry, before_ms):
                     gone.append(name)
-            for name in await self._coordinator.forget_locked(gone):
+            for name in await self._ledger.forget_locked(gone):
                 log.info("transactional_id_expired", transactional_id=name)
 
 

@@ -134,7 +134,7 @@ async def test_what_cannot_be_aborted_is_said_partition_by_partition() -> None:
 
 
 async def test_what_is_being_committed_is_not_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 0.1)
     async with (
         serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
         connect(broker.address) as client,

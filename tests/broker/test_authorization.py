@@ -626,7 +626,7 @@ async def test_others_that_begin_while_a_batch_waits_are_asked_about_too() -> No
         async def commit() -> None:
             replies.append(await bob.ask_vendor(VendorKey.COMMIT_BATCH, body))
 
-        batches = broker.core.transactions._batches
+        batches = broker.core.query_batches._batches
         async with connect_from(ALICE, broker) as alice:
             with trio.fail_after(60):
                 async with trio.open_nursery() as nursery, batches:  # another batch is committed
@@ -635,7 +635,7 @@ async def test_others_that_begin_while_a_batch_waits_are_asked_about_too() -> No
                     (one,) = await some(alice, 1, "q/0/0")
             assert replies[0]["error"]["code"] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             assert "'q/0/0'" in replies[0]["error"]["detail"]
-            assert broker.core.transactions.last_batch("q") is None
+            assert broker.core.query_batches.last_batch("q") is None
             assert await one.end(commit=True) == 0
 
 

@@ -315,10 +315,10 @@ async def test_a_query_whose_batch_is_on_its_way_is_not_forgotten_with_its_last_
         await commit_batch(client, "q", 7)
         now_ms += 1_001
         disk.syncs.clear()
-        coordinator = broker.core.transactions
-        nursery.start_soon(coordinator.commit_batch, "q", 8, [])
+        batches = broker.core.query_batches
+        nursery.start_soon(batches.commit, "q", 8, [])
         await wait_all_tasks_blocked()
-        nursery.start_soon(coordinator.forget_queries, NOW_MS + 1)
+        nursery.start_soon(batches.forget_old, NOW_MS + 1)
         await wait_all_tasks_blocked()
         disk.syncs.set()
 
@@ -326,7 +326,7 @@ async def test_a_query_whose_batch_is_on_its_way_is_not_forgotten_with_its_last_
             return await last_batch(client, "q") == 8
 
         await until(is_committed)
-        await coordinator.forget_queries(NOW_MS + 1)
+        await batches.forget_old(NOW_MS + 1)
         assert await is_committed()
 
 

@@ -93,7 +93,7 @@ async def test_what_a_power_cut_took_while_the_class_changed_is_never_committed_
             transactions = broker.core.transactions
             known = transactions.table.get("a")
             assert known is not None
-            waits = transactions._markers._syncing.borrowed_tokens > 0
+            waits = transactions._ledger._markers._syncing.borrowed_tokens > 0
             return known.state is not State.ONGOING or waits
 
         async with trio.open_nursery() as nursery:

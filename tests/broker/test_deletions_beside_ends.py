@@ -30,7 +30,7 @@ async def delete(broker: Broker, code: ErrorCode) -> None:
 async def test_a_topic_that_was_to_be_deleted_and_was_not_has_the_end_of_what_was_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 0.1)
     opened = Topics.open
     is_missed = trio.Event()
 
@@ -74,14 +74,14 @@ async def test_a_marker_that_was_about_to_be_written_is_not_waited_for_when_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As where more end at once than are appended in one pass of the loop."""
-    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 0.1)
     disk = GatedStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
         await client.create("t")
         tx = Tx(client, "a", V2)
         assert await tx.init() == 0
         assert await tx.send("t", b"v") == 0
-        appending = broker.core.transactions._markers._appending
+        appending = broker.core.transactions._ledger._markers._appending
         others = [object() for _ in range(APPENDED_AT_ONCE)]
         for one in others:
             appending.acquire_on_behalf_of_nowait(one)

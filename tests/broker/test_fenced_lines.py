@@ -14,7 +14,7 @@ async def test_who_asks_again_until_the_markers_are_written_fences_once(
     monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
     """A client asks as long as it hears that what was open is still being aborted."""
-    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 0.1)
     async with (
         serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
         connect(broker.address) as client,

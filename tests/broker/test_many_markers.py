@@ -32,7 +32,7 @@ async def test_so_many_markers_are_appended_before_others_have_their_turn(
         return append(self, batch, header, now_ms)
 
     monkeypatch.setattr(Partition, "append", counted)
-    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 600)
+    monkeypatch.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 600)
     count = 5 * APPENDED_AT_ONCE
     each = count // len(names)
     async with serving() as broker, connect(broker.address) as client:
@@ -51,7 +51,7 @@ async def test_so_many_markers_are_appended_before_others_have_their_turn(
                     passes += 1
 
             nursery.start_soon(go_round)
-            code, gone = await broker.core.transactions.forget(names, None)
+            code, gone = await broker.core.query_batches.forget(names, None)
             assert (code, gone) == (0, len(names))
             nursery.cancel_scope.cancel()
     assert sum(appended.values()) == count

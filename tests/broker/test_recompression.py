@@ -413,7 +413,7 @@ async def test_a_batch_of_a_transaction_whose_last_one_ends_meanwhile_is_asked_f
         handler = broker.core.topics.served["held", 0].handler
         handler.read_only = PartitionReadOnly("held", 0, "says the test")
         with monkeypatch.context() as patched:
-            patched.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.01)
+            patched.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 0.01)
             assert await tx.end(commit=True) == 0
 
         async def ends_meanwhile(*args: Any) -> None:  # noqa: ANN401 - as it is called

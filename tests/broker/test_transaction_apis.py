@@ -464,7 +464,7 @@ async def test_transactions_are_listed_by_an_expression_for_their_ids(
 async def test_a_partition_that_cannot_be_written_holds_up_its_marker_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 0.1)
     async with (
         serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
         connect(broker.address) as client,
@@ -514,7 +514,7 @@ async def test_who_goes_on_anew_while_its_abort_is_held_up_is_not_fenced(
         handler.read_only = PartitionReadOnly("t", 0, "says the test")
         old = {"producer_id": tx.producer_id, "producer_epoch": tx.epoch}
         with monkeypatch.context() as patched:
-            patched.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+            patched.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 0.1)
             for _ in range(2):  # a client library asks until it is done
                 assert await tx.init(**old) == ErrorCode.CONCURRENT_TRANSACTIONS
         handler.read_only = None

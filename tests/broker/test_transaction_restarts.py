@@ -49,7 +49,7 @@ async def restarted(
 async def test_decided_is_decided_when_the_process_dies_before_its_markers(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("segbroker.broker.transactions.ledger.MARKERS_WAIT_SECONDS", 0.1)
     disk = MemoryStorage()
     async with (
         serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,

@@ -1,0 +1,193 @@
+"""Many transactions ended as one, with the number of the batch of a query that they are.
+
+    commit   locks of all, in the order of their names -> each one open, as its sender says
+             -> one decision with the query's last batch -> what else the query has open aborted
+    forget   what is open under the names aborted -> names and query forgotten, durably
+
+What a batch, a query and its tasks are: apis/batch_commits.py.  One batch at a time is committed:
+a query that nobody uses is not forgotten in the middle of it.
+
+Limits: as many names as a request may have; of several queries that are too old some are forgotten
+in each round.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from itertools import islice
+from typing import Final
+
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.transactions import (
+    FORGOTTEN,
+    SECTION,
+    Decision,
+    State,
+    Transaction,
+    last_batch,
+    queries_before,
+    queries_count,
+)
+
+from ..loop.pace import Pace
+from . import transactions
+from .ledger import UNAVAILABLE, Ledger, are_completed
+from .transaction_table import Entry
+
+_TASK: Final = re.compile(r"[0-9]+/[0-9]+")
+"""What is behind a query's name in the transactional id of one of its tasks: number, attempt."""
+
+
+class QueryBatches:
+    """The batches of all queries."""
+
+    def __init__(self, ledger: Ledger, manager: DiskManager) -> None:
+        self._ledger = ledger
+        self._manager = manager
+        self._table = ledger.table
+        self._batches = trio.Lock()
+
+    def last_batch(self, query: str) -> int | None:
+        """The last batch that was committed for a query."""
+        return last_batch(self._manager.section(SECTION), query)
+
+    def queries_count(self) -> int:
+        """How many queries have a last batch."""
+        return queries_count(self._manager.section(SECTION))
+
+    async def commit(
+        self,
+        query: str,
+        batch: int,
+        members: Iterable[tuple[str, int, int]],
+        *,
+        may_end: Callable[[str], bool] | None = None,
+    ) -> tuple[ErrorCode, str, bool]:
+        """Commit these transactions, all or none, together with `query`'s last batch.
+
+        may_end: whether the sender may abort this one, of what else the query's tasks have open by
+            then; all of that is aborted with the batch, or nothing is done.  None: it stays.  It is
+            of no later batch: nobody writes one before this is durable.
+        Returns a code, whose transaction it is about, and whether the batch had been committed
+        before: then those that are still open are aborted, and no others.
+        """
+        wanted = {member[0]: member for member in members}
+        async with self._batches, AsyncExitStack() as held:
+            entries: dict[str, Entry] = {}
+            others = self._open_tasks(query) - wanted.keys() if may_end is not None else frozenset()
+            for name in sorted(wanted.keys() | others):
+                if (entry := self._table.entries.get(name)) is None:
+                    if name in others:
+                        continue  # forgotten while this waited for a lock
+                    return ErrorCode.INVALID_PRODUCER_ID_MAPPING, name, False
+                await held.enter_async_context(entry.lock)
+                entries[name] = entry
+                if name in wanted and (code := await self._ledger.abort_torn(entry)):
+                    return code, name, False
+            last = self.last_batch(query)
+            is_repeated = last is not None and batch <= last
+            ending: list[tuple[Entry, Decision]] = []
+            for name, (_, producer_id, epoch) in wanted.items():
+                known = entries[name].known
+                code = transactions.check(known, producer_id, epoch)
+                assert known is not None or code, "checked"
+                if known is not None and not code and known.state is State.ONGOING:
+                    if (spare_id := await self._ledger.spare_id(known)) is None:
+                        return UNAVAILABLE, name, False
+                    decision = transactions.end_by_another(known, spare_id)
+                    ending.append((entries[name], decision))
+                elif not is_repeated and (code or known is None or known.state is not State.EMPTY):
+                    # It is over: aborted by its time, or by a successor.  EMPTY: nothing was sent.
+                    return code or ErrorCode.INVALID_TXN_STATE, name, False
+            commit = not is_repeated
+            left: list[tuple[Entry, Decision]] = []
+            if commit and may_end is not None:
+                pace = Pace()
+                left = await self._fences(
+                    (name, entries[name]) for name in sorted(others & entries.keys())
+                )
+                for _, decision in left:
+                    await pace.step()
+                    if not may_end(name := decision.transactional_id):
+                        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, name, False
+            if ending or commit:
+                decided = (query, batch) if commit else None
+                failed = await self._ledger.decide(ending, commit=commit, query=decided)
+                if failed:
+                    return failed, query, False
+            # The batch is committed: what cannot be aborted now ends when its time is over.
+            for some in self._ledger.together(left, lambda one: one[1].transactional_id):
+                if await self._ledger.decide(some, commit=False):
+                    break
+                ending += some
+        await are_completed(entry for entry, _ in ending)
+        return ErrorCode.NONE, "", is_repeated
+
+    async def forget(self, names: Iterable[str], query: str | None) -> tuple[ErrorCode, int]:
+        """Abort what is open under these names, and forget them and the query.
+
+        Returns a code, and how many names were known.  One whose markers cannot be written now is
+        kept, and goes with its age.
+        """
+        known = {name: entry for name in names if (entry := self._table.entries.get(name))}
+        async with AsyncExitStack() as held:
+            for _, entry in sorted(known.items()):
+                await held.enter_async_context(entry.lock)
+            ending = await self._fences(known.items())
+            if ending and (failed := await self._ledger.decide(ending, commit=False)):
+                return failed, 0
+        await are_completed(known.values())
+        async with self._batches, AsyncExitStack() as held:
+            gone: list[str] = []
+            for name, entry in sorted(known.items()):
+                await held.enter_async_context(entry.lock)
+                row = self._standing(name, entry)
+                if row is not None and row.state.is_idle:
+                    gone.append(name)
+            queries = [] if query is None or self.last_batch(query) is None else [query]
+            if not gone and not queries:
+                return ErrorCode.NONE, 0
+            if failed := await self._ledger.record(FORGOTTEN, ids=gone, queries=queries):
+                return failed, 0
+            for name in gone:
+                self._table.forget(name)
+        return ErrorCode.NONE, len(gone)
+
+    async def forget_old(self, before_ms: int) -> None:
+        """Forget queries without a batch since then, some of them.
+
+        Not while a batch is on its way: it could be of one of them, and would be forgotten with it.
+        """
+        if self._batches.locked():
+            return
+        async with self._batches:
+            old = queries_before(self._manager.section(SECTION), before_ms)
+            for queries in islice(self._ledger.together(old, str), 1):
+                await self._ledger.record(FORGOTTEN, ids=[], queries=queries)
+
+    def _open_tasks(self, query: str) -> frozenset[str]:
+        """The transactional ids `query/TASK/ATTEMPT`, both numbers, that are open."""
+        begin = f"{query}/"
+        return frozenset(
+            name
+            for name in self._table.open
+            if name.startswith(begin) and _TASK.fullmatch(name, len(begin))
+        )
+
+    async def _fences(self, entries: Iterable[tuple[str, Entry]]) -> list[tuple[Entry, Decision]]:
+        """The aborts of those that are open; they are locked."""
+        found: list[tuple[Entry, Decision]] = []
+        pace = Pace()
+        for name, entry in entries:
+            await pace.step()
+            row = self._standing(name, entry)
+            if row is not None and row.state is State.ONGOING:
+                found.append((entry, transactions.fence(row)))
+        return found
+
+    def _standing(self, name: str, entry: Entry) -> Transaction | None:
+        """What is known of a name whose entry is locked; None: it was forgotten meanwhile."""
+        return entry.known if self._table.entries.get(name) is entry else None
