@@ -205,7 +205,8 @@ class PartitionForeign(StorageError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path}: the files are those of an earlier topic of this name, which was deleted"
+            f"{path}: the files are those of an earlier topic of this name, which was deleted,"
+            " or of another data directory"
         )
         self.path = path
 

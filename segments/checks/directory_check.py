@@ -39,7 +39,7 @@ from ..metadata.metadata import SETTLED, Metadata, decode_metadata
 from ..metadata.metadata_log import check_newest
 from ..names import LogPaths, owner_of, partition_paths, wal_owner_of
 from ..recovery.corruption import remove_mark
-from ..recovery.known import is_of_a_deleted_topic
+from ..recovery.known import is_of_another
 from ..recovery.survey import Circumstances
 from ..settings.topic_config import Durability
 from ..wal.files import is_shard_file
@@ -295,10 +295,11 @@ class DirectoryChecker:
                         paths, wal.partitions.get((meta.topic_id.bytes, partition), ())
                     )._replace(topic=name, partition=partition)
                     continue
-                if self._is_of_a_deleted_topic(paths, meta.epoch):
+                if self._is_of_another(paths, meta.epoch):
                     yield damage(
                         paths.folder,
-                        "the files are those of an earlier topic of this name, which was deleted",
+                        "the files are those of an earlier topic of this name, which was deleted,"
+                        " or of another data directory",
                         "the partition is not opened; put its own back from a backup, or delete "
                         "the topic",
                     )._replace(topic=name, partition=partition)
@@ -325,9 +326,9 @@ class DirectoryChecker:
                 if not (one.startswith("~") or _PARTITION.fullmatch(one)):
                     yield note(f"{folder}/{name}/{one}", *_NOT_OURS)
 
-    def _is_of_a_deleted_topic(self, paths: LogPaths, first_epoch: int) -> bool:
+    def _is_of_another(self, paths: LogPaths, first_epoch: int) -> bool:
         try:
-            return is_of_a_deleted_topic(self._storage, paths, first_epoch)
+            return is_of_another(self._storage, paths, first_epoch)
         except OSError:
             return False  # told by the check of the partition
 

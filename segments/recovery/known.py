@@ -21,6 +21,7 @@ about the manifest.
 """
 
 from bisect import bisect_left
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import structlog
@@ -43,6 +44,7 @@ from ..files.manifest import (
     is_torn_row,
 )
 from ..log.columns import SealedSegments
+from ..log.producers import decode_producers
 from ..names import LogPaths
 from .unfinished import Swap, SwapState, head_of, state_of
 
@@ -249,16 +251,24 @@ def _is_of(paths: LogPaths, manifest: Manifest) -> bool:
     return not paths.owner or manifest.owner in (0, paths.owner)
 
 
-def is_of_a_deleted_topic(storage: Storage, paths: LogPaths, first_epoch: int) -> bool:
-    """Whether the whole directory is that of an earlier topic of the same name, put back by hand:
-    the manifest has another owner, and the segments are of a leader epoch before `first_epoch`,
-    the first one of this topic.  Raises OSError."""
+def is_of_another(storage: Storage, paths: LogPaths, first_epoch: int) -> bool:
+    """Whether the whole directory is another's, put here by hand.  Raises OSError.
+
+    The manifest has another owner, and so has the snapshot of the producers: it is of another data
+    directory.  Or the segments are of a leader epoch before `first_epoch`, the first one of this
+    topic: it is that of an earlier topic of the same name.
+    """
     try:
         manifest = decode_manifest(read_file(storage, paths.manifest))
     except FileNotFoundError:
         return False
     if manifest is None or _is_of(paths, manifest):
         return False
+    with suppress(FileNotFoundError):
+        producers = read_file(storage, paths.producers)
+        ours, theirs = (decode_producers(producers, one) for one in (paths.owner, manifest.owner))
+        if ours is None and theirs is not None:
+            return True
     for number in sorted(_present(storage, paths)):
         header = base_header(memoryview(read_file(storage, paths.log(number))))
         if header is not None:

@@ -40,7 +40,7 @@ from ..names import LogPaths
 from ..report import LogReport
 from ..settings.topic_config import Durability, TopicConfig
 from .corruption import check_opening
-from .known import Known, is_of_a_deleted_topic, write_known
+from .known import Known, is_of_another, write_known
 from .producer_replay import replay_producers
 from .renewing import renew
 from .repairing import carry_out
@@ -103,7 +103,7 @@ def open_log(
         now_ms, evidence.leader_epoch, evidence.durable_end, above, evidence.settled_end
     )
     found = survey(storage, paths, around)
-    if found.manifest_lost and is_of_a_deleted_topic(storage, paths, evidence.first_epoch):
+    if found.manifest_lost and is_of_another(storage, paths, evidence.first_epoch):
         raise PartitionForeign(paths.folder)
     name = (report.topic or paths.prefix, max(report.partition, 0))
     damage = _damage_in(paths, found, evidence.settled_end)

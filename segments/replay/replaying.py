@@ -50,7 +50,7 @@ from ..files.unsynced import (
     sync_names_or_mark,
 )
 from ..names import LogPaths
-from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
+from ..recovery.known import disagrees, is_of_another, read_known
 from ..recovery.renewing import renew
 from ..recovery.unfinished import head_of
 from ..report import LogReport
@@ -101,7 +101,7 @@ def put_back(
     make_own_dirs(storage, paths.folder)
     keep_copies(storage, paths)
     known = read_known(storage, paths)
-    if known is None and is_of_a_deleted_topic(storage, paths, first_epoch):
+    if known is None and is_of_another(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
     if known is not None and disagrees(storage, paths, known):
         known = None  # of another log

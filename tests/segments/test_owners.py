@@ -93,6 +93,36 @@ def test_the_directory_of_a_deleted_topic_is_not_served_as_that_of_the_next(
     assert offsets_in(read_from(started(disk).get_handler("t", 0), 0)) == [0]
 
 
+@pytest.mark.parametrize("config", [PLAIN, SMALL])
+@pytest.mark.parametrize("ends", ["stopped", "killed"])
+def test_the_directory_of_another_data_directory_is_not_served(
+    config: TopicConfig, ends: str
+) -> None:
+    disks = []
+    for seed, value in ((0, b"ours" * 40), (1 << 32, b"theirs" * 40)):
+        disk = MemoryStorage(seed)
+        manager = started(disk)
+        manager.create_topic("t", 1, config)
+        for _ in range(5):
+            append(manager.get_handler("t", 0), batch_of(value))
+        if seed or ends == "stopped":
+            manager.close()
+        disks.append(disk.after_kill())
+    disk, other = disks
+    own, theirs = files_of(disk, "t", 0), files_of(other, "t", 0)
+    put_files(disk, "t", 0, theirs)
+
+    told = [found for found in DirectoryChecker(disk, "/data", 0).check() if found.is_damage]
+    assert [found.path for found in told] == [partition_paths("/data", "t", 0).folder]
+    manager = started(disk)
+    with pytest.raises(StorageError, match="of another data directory"):
+        manager.get_handler("t", 0)
+    assert files_of(disk, "t", 0) == theirs, "nothing is changed"
+    put_files(disk, "t", 0, own)
+    assert offsets_in(read_from(manager.get_handler("t", 0), 0)) == [0, 1, 2, 3, 4]
+    manager.close()
+
+
 def test_the_producers_of_another_partition_are_not_taken_for_this_ones() -> None:
     disk = MemoryStorage()
     manager = started(disk)
