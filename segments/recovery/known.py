@@ -132,9 +132,13 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     size = manifest.size if is_whole and manifest.size == len(data) else 0
     is_torn = is_whole and is_torn_row(data[manifest.size :])
     present = _present(storage, paths)
-    valid = _before_merged(storage, paths, rows, present, is_torn=is_torn)
-    is_merged = valid < len(rows)
+    merged, valid = _before_merged(storage, paths, rows, present, is_torn=is_torn)
+    is_merged = merged < len(rows)
     if is_merged:
+        front = SealedSegments(first, rows[0].base_offset)
+        front.fill(rows[:merged])
+        if _disagrees(storage, paths, front, pending):
+            return None  # of another log, whose offsets are those of ours by chance
         rows, size = rows[:valid], 0
         if checkpoint is not None:  # it vouches for its end; a cleaning may have gone over the rest
             checkpoint = checkpoint._replace(number=NO_SEGMENT)
@@ -178,9 +182,9 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
 
 def _before_merged(
     storage: Storage, paths: LogPaths, rows: list[Row], present: set[int], *, is_torn: bool
-) -> int:
-    """How many of the rows, in front of a damaged one or of those that were cut off, say what is
-    there.
+) -> tuple[int, int]:
+    """How many of the rows, in front of a damaged one or of those that were cut off, were made part
+    of no other segment; and how many say what is there.
 
     The row of a cleaning that made one segment of several may be among those that are lost: then
     the offsets of some of these are in a file behind them, whether they are still there or not.
@@ -190,22 +194,23 @@ def _before_merged(
     a row that was not durable no file has got its name.
     """
     if is_torn and all(row.number in present for row in rows):
-        return len(rows)
+        return len(rows), len(rows)
     places = {row.base_offset: place for place, row in enumerate(rows)}
     heads = {number: _head_of(storage, paths.log(number)) for number in present}
-    merged = [
-        places[base]
-        for number, (_, base) in heads.items()
-        if base in places and rows[places[base]].number < number
-    ]
-    if not merged:
-        return len(rows)
+    merged = min(
+        (
+            places[base]
+            for number, (_, base) in heads.items()
+            if base in places and rows[places[base]].number < number
+        ),
+        default=len(rows),
+    )
     differing = (
         place
-        for place, row in enumerate(rows)
+        for place, row in enumerate(rows[:merged])
         if heads.get(row.number, UNREADABLE) not in (UNREADABLE, (row.size, row.base_offset))
     )
-    return min([*merged, *differing])
+    return merged, next(differing, merged)
 
 
 def _head_of(storage: Storage, path: str) -> tuple[int, int]:
@@ -281,10 +286,15 @@ def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:
 
     Costs one open of a file while they agree.
     """
-    numbers = _sample(storage, paths, known)
+    return _disagrees(storage, paths, known.sealed, known.pending)
+
+
+def _disagrees(
+    storage: Storage, paths: LogPaths, sealed: SealedSegments, pending: int | None
+) -> bool:
+    numbers = _sample(storage, paths, sealed, pending)
     others = sum(
-        number != known.pending and _is_another(storage, paths, known.sealed, number)
-        for number in numbers
+        number != pending and _is_another(storage, paths, sealed, number) for number in numbers
     )
     return 2 * others > len(numbers)
 
@@ -308,14 +318,15 @@ def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, numbe
     return (found.first_offset, found.next_offset) != (base_offset, sealed.end_of(place))
 
 
-def _sample(storage: Storage, paths: LogPaths, known: Known) -> list[int]:
+def _sample(
+    storage: Storage, paths: LogPaths, sealed: SealedSegments, pending: int | None
+) -> list[int]:
     """Segments of the manifest that have a file: the last when it agrees, or a few."""
-    sealed = known.sealed
     if not len(sealed):
         return []
     last = sealed.next_number - 1
     if storage.exists(paths.log(last)) and (
-        last == known.pending or not _is_another(storage, paths, sealed, last)
+        last == pending or not _is_another(storage, paths, sealed, last)
     ):
         return [last]
     return sorted(_present(storage, paths).intersection(sealed.numbers))[-SAMPLES:]

@@ -64,7 +64,7 @@ CLEANING_BUGS = (
     Bug(
         "rows_in_front_of_a_damaged_one_are_believed",
         "known",
-        "    is_merged = valid < len(rows)\n",
+        "    is_merged = merged < len(rows)\n",
         "    is_merged = False\n",
         "the_row_of_segments_that_became_one_is_damaged",
     ),
