@@ -45,6 +45,8 @@ from .transaction_table import Entry
 log = structlog.get_logger()
 
 VISITS_MAX: Final = 500
+ABORTS_AT_ONCE: Final = 100
+"""Of those that are late, as ten thousand may be after a start."""
 RETRY_MS: Final = 1_000
 """Before an abort for lateness is tried again."""
 GRACE_MS: Final = 5_000
@@ -72,6 +74,9 @@ class TransactionUpkeep:
         self._spawn = spawn
         self._now_ms = now_ms
         self._visits: list[str] = []
+        # Those that are to be aborted, and as what each was found to be late.
+        self._late: dict[Entry, Transaction] = {}
+        self._aborting = 0  # tasks
 
     def start(self) -> None:
         """Go on with what the last process left."""
@@ -180,15 +185,29 @@ class TransactionUpkeep:
         monotonic = monotonic_ms()
         for entry in list(self._ledger.table.open.values()):
             if entry.deadline_ms <= monotonic:
-                known = entry.known
-                assert known is not None, "it is open"
+                assert entry.known is not None, "it is open"
+                self._late[entry] = entry.known
+                entry.deadline_ms = monotonic + RETRY_MS
+        for _ in range(min(len(self._late), ABORTS_AT_ONCE - self._aborting)):
+            self._aborting += 1
+            self._spawn(self._abort_some)
+
+    async def _abort_some(self) -> None:
+        """One after the other, until none is left."""
+        try:
+            while self._late:
+                entry = next(iter(self._late))
+                known = self._late.pop(entry)
+                if not _is_open(entry, known):
+                    continue  # it has ended meanwhile
                 if entry.is_torn:
                     log.warning("transaction_torn", **name_of(known))
                 else:
                     left = {"timeout_ms": known.timeout_ms, **name_of(known)}
                     log.warning("transaction_timed_out", **left)
-                entry.deadline_ms = monotonic + RETRY_MS
-                self._spawn(partial(self._ledger.abort, entry, known))
+                await self._ledger.abort(entry, known)
+        finally:
+            self._aborting -= 1
 
     async def _forget(self, ids: list[str], before_ms: int) -> None:
         table = self._ledger.table
@@ -210,6 +229,13 @@ def _left_ms(known: Transaction, passed_ms: int) -> int:
     broker that is killed again and again would never end it.  All of it by a clock that was set
     back."""
     return min(known.timeout_ms, max(GRACE_MS, known.timeout_ms - passed_ms))
+
+
+def _is_open(entry: Entry, meant: Transaction) -> bool:
+    known = entry.known
+    if known is None or known.state is not State.ONGOING:
+        return False
+    return (known.key, known.started_ms) == (meant.key, meant.started_ms)
 
 
 def _is_idle(entry: Entry, before_ms: int) -> bool:
