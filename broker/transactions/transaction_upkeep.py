@@ -76,7 +76,8 @@ class TransactionUpkeep:
         self._visits: list[str] = []
         # Those that are to be aborted, and as what each was found to be late.
         self._late: dict[Entry, Transaction] = {}
-        self._aborting = 0  # tasks
+        self._aborting: set[Entry] = set()
+        self._abort_tasks = 0
 
     def start(self) -> None:
         """Go on with what the last process left."""
@@ -184,12 +185,12 @@ class TransactionUpkeep:
     def _abort_late(self) -> None:
         monotonic = monotonic_ms()
         for entry in list(self._ledger.table.open.values()):
-            if entry.deadline_ms <= monotonic:
+            if entry.deadline_ms <= monotonic and entry not in self._aborting:
                 assert entry.known is not None, "it is open"
                 self._late[entry] = entry.known
                 entry.deadline_ms = monotonic + RETRY_MS
-        for _ in range(min(len(self._late), ABORTS_AT_ONCE - self._aborting)):
-            self._aborting += 1
+        for _ in range(min(len(self._late), ABORTS_AT_ONCE - self._abort_tasks)):
+            self._abort_tasks += 1
             self._spawn(self._abort_some)
 
     async def _abort_some(self) -> None:
@@ -200,14 +201,21 @@ class TransactionUpkeep:
                 known = self._late.pop(entry)
                 if not _is_open(entry, known):
                     continue  # it has ended meanwhile
-                if entry.is_torn:
-                    log.warning("transaction_torn", **name_of(known))
-                else:
-                    left = {"timeout_ms": known.timeout_ms, **name_of(known)}
-                    log.warning("transaction_timed_out", **left)
-                await self._ledger.abort(entry, known)
+                self._aborting.add(entry)
+                try:
+                    await self._abort(entry, known)
+                finally:
+                    self._aborting.discard(entry)
         finally:
-            self._aborting -= 1
+            self._abort_tasks -= 1
+
+    async def _abort(self, entry: Entry, known: Transaction) -> None:
+        if entry.is_torn:
+            log.warning("transaction_torn", **name_of(known))
+        else:
+            left = {"timeout_ms": known.timeout_ms, **name_of(known)}
+            log.warning("transaction_timed_out", **left)
+        await self._ledger.abort(entry, known)
 
     async def _forget(self, ids: list[str], before_ms: int) -> None:
         table = self._ledger.table
