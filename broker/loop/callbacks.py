@@ -7,7 +7,8 @@ Being woken through its sockets costs the loop several times as much as a job.  
 nothing else to do for a moment and knows that a job is about to come, it waits for the queue
 (`wait`).
 
-Jobs run in the loop, in the order in which they came.  What fails in one is logged: an exception in
+Jobs run in the loop, in the order in which they came; when they had their time, further ones wait
+until others have had their turn.  What fails in one is logged: an exception in
 trio's own callback queue would end the process.
 """
 
@@ -17,6 +18,8 @@ from typing import TypeAlias
 
 import structlog
 import trio
+
+from .pace import Pace
 
 log = structlog.get_logger()
 
@@ -41,8 +44,12 @@ class Callbacks:
             self._run_sync_soon(self.run, idempotent=True)
 
     def run(self) -> None:
-        """In the loop: run the jobs that are there."""
+        """In the loop: run the jobs that are there, as long as they have time."""
+        pace = Pace()
         for _ in range(self._jobs.qsize()):
+            if pace.is_over:
+                self._run_sync_soon(self.run, idempotent=True)
+                return
             try:
                 job = self._jobs.get_nowait()
             except queue.Empty:  # a job has waited for others

@@ -45,6 +45,8 @@ from .transaction_table import Entry
 log = structlog.get_logger()
 
 VISITS_MAX: Final = 500
+ABORTS_AT_ONCE: Final = 100
+"""Of those that are late, as ten thousand may be after a start."""
 RETRY_MS: Final = 1_000
 """Before an abort for lateness is tried again."""
 GRACE_MS: Final = 5_000
@@ -72,6 +74,10 @@ class TransactionUpkeep:
         self._spawn = spawn
         self._now_ms = now_ms
         self._visits: list[str] = []
+        # Those that are to be aborted, and as what each was found to be late.
+        self._late: dict[Entry, Transaction] = {}
+        self._aborting: set[Entry] = set()
+        self._abort_tasks = 0
 
     def start(self) -> None:
         """Go on with what the last process left."""
@@ -179,16 +185,37 @@ class TransactionUpkeep:
     def _abort_late(self) -> None:
         monotonic = monotonic_ms()
         for entry in list(self._ledger.table.open.values()):
-            if entry.deadline_ms <= monotonic:
-                known = entry.known
-                assert known is not None, "it is open"
-                if entry.is_torn:
-                    log.warning("transaction_torn", **name_of(known))
-                else:
-                    left = {"timeout_ms": known.timeout_ms, **name_of(known)}
-                    log.warning("transaction_timed_out", **left)
+            if entry.deadline_ms <= monotonic and entry not in self._aborting:
+                assert entry.known is not None, "it is open"
+                self._late[entry] = entry.known
                 entry.deadline_ms = monotonic + RETRY_MS
-                self._spawn(partial(self._ledger.abort, entry, known))
+        for _ in range(min(len(self._late), ABORTS_AT_ONCE - self._abort_tasks)):
+            self._abort_tasks += 1
+            self._spawn(self._abort_some)
+
+    async def _abort_some(self) -> None:
+        """One after the other, until none is left."""
+        try:
+            while self._late:
+                entry = next(iter(self._late))
+                known = self._late.pop(entry)
+                if not _is_open(entry, known):
+                    continue  # it has ended meanwhile
+                self._aborting.add(entry)
+                try:
+                    await self._abort(entry, known)
+                finally:
+                    self._aborting.discard(entry)
+        finally:
+            self._abort_tasks -= 1
+
+    async def _abort(self, entry: Entry, known: Transaction) -> None:
+        if entry.is_torn:
+            log.warning("transaction_torn", **name_of(known))
+        else:
+            left = {"timeout_ms": known.timeout_ms, **name_of(known)}
+            log.warning("transaction_timed_out", **left)
+        await self._ledger.abort(entry, known)
 
     async def _forget(self, ids: list[str], before_ms: int) -> None:
         table = self._ledger.table
@@ -210,6 +237,13 @@ def _left_ms(known: Transaction, passed_ms: int) -> int:
     broker that is killed again and again would never end it.  All of it by a clock that was set
     back."""
     return min(known.timeout_ms, max(GRACE_MS, known.timeout_ms - passed_ms))
+
+
+def _is_open(entry: Entry, meant: Transaction) -> bool:
+    known = entry.known
+    if known is None or known.state is not State.ONGOING:
+        return False
+    return (known.key, known.started_ms) == (meant.key, meant.started_ms)
 
 
 def _is_idle(entry: Entry, before_ms: int) -> bool:

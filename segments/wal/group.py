@@ -2,7 +2,8 @@
 
     sources (partitions)  their frames and a mark --+
     requests              frames, and `done` -------+--> one write, one sync --> settle
-    riders                frames, nobody waits -----+    one call into the loop for all of them;
+    riders                frames, nobody waits -----+    one call into the loop for TOLD_AT_ONCE of
+                                                         them: others have their turn between two;
                                                          whoever waits in a thread is told at once
 
 A group has one outcome for all of it: durable, or the error.  An exception in what one waiter does
@@ -12,6 +13,7 @@ shard.py decides when a group is taken and what happens after a failure.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
@@ -22,6 +24,9 @@ log = structlog.get_logger()
 
 PAGE: Final = 4096
 """What a disk writes as one: a power cut leaves all of it or nothing."""
+
+TOLD_AT_ONCE: Final = 256
+"""Some ms of the loop: of thousands of commits each makes a state anew."""
 
 Done: TypeAlias = Callable[[OSError | None], None]
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
@@ -108,7 +113,7 @@ class Group:
         refused.settle(error, call_soon)
 
     def settle(self, error: OSError | None, call_soon: CallSoon) -> None:
-        """Tell everybody: who waits in a thread at once, the others by one call in the loop."""
+        """Tell everybody: who waits in a thread at once, the others by calls in the loop."""
         later: list[Done] = []
         if error is not None:
             for source, _ in self.acks:
@@ -119,8 +124,13 @@ class Group:
                 request.done(error)
             elif request.done is not None:
                 later.append(request.done)
-        if self.acks or later:
-            acks = self.acks
+        acks = self.acks
+        if len(acks) + len(later) > TOLD_AT_ONCE:
+            for start in range(0, len(acks), TOLD_AT_ONCE):
+                call_soon(partial(_report, acks[start : start + TOLD_AT_ONCE], [], error))
+            for start in range(0, len(later), TOLD_AT_ONCE):
+                call_soon(partial(_report, [], later[start : start + TOLD_AT_ONCE], error))
+        elif acks or later:
             call_soon(lambda: _report(acks, later, error))
 
 

@@ -14,6 +14,7 @@ from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, Synced
 from segbroker.broker.groups.group_rounds import State
 from segbroker.broker.loop.turn import FAN_OUT_MAX
+from segbroker.protocol import headers
 
 from ..support.wire_client import connect
 from .classic_member import ClassicMember
@@ -28,7 +29,7 @@ class _Encoded(trio.abc.Instrument):
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.most = self.count = 0
-        encode = later_reply.encode_response
+        encode = headers.encode_response
 
         def counted(*args: object) -> object:
             self.count += 1
