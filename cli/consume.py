@@ -22,7 +22,7 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -38,23 +38,19 @@ from .command import (
     note,
 )
 from .consume_share import consume_share, refuse
-from .progress import counter
+from .progress import Update, counter
 from .properties import security
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
 from .start_position import parse_start
 from .unserved import told_why
 
 if TYPE_CHECKING:
-    from segbroker.client import ConsumedBatch, Gap
-    from segbroker.client.settings import GroupOptions
+    from segbroker.client import ConsumedBatch, Consumer, Gap
+    from segbroker.client.settings import GroupOptions, OnGap
 
 Start: TypeAlias = str | int | datetime
 # What --on-gap means to the client.
-ON_GAP: "dict[str, Literal['raise', 'yield', 'skip']]" = {
-    "raise": "raise",
-    "print": "yield",
-    "skip": "skip",
-}
+ON_GAP: "dict[str, OnGap]" = {"raise": "raise", "print": "yield", "skip": "skip"}
 # (batch, at most so many records) -> bytes
 BatchFormatter: TypeAlias = "Callable[[ConsumedBatch, int], bytes]"
 
@@ -98,9 +94,16 @@ def _values_as_lines(batch: "ConsumedBatch", count: int) -> bytes:
     return b"\n".join([value or b"" for value in values]) + b"\n" if values else b""
 
 
-def gap_as_json(gap: "Gap") -> bytes:
-    """The line that stands for a gap among JSON records."""
-    return json.dumps({"gap": gap._asdict()}).encode() + b"\n"
+def _gap_as_json(gap: "Gap") -> None:
+    """A line of JSON that stands for a gap, in its place among the records."""
+    sys.stdout.buffer.write(json.dumps({"gap": gap._asdict()}).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _note_gap(gap: "Gap") -> None:
+    from segbroker.client import GapError
+
+    note(f"Gap: {GapError(gap)}")
 
 
 @click.command(cls=Command)
@@ -232,6 +235,7 @@ def consume(
         raise click.UsageError("--static is for a member of a group: give --group")
     if partitions and (group is not None or len(topics) > 1):
         raise click.UsageError("-p is for one topic, without --group")
+    tell_gap = _gap_as_json if as_json else _note_gap
     if share is not None:
         if not share:
             raise click.UsageError("--share: the name of a group must not be empty")
@@ -244,20 +248,16 @@ def consume(
             topics,
             share,
             format_json if as_json else compile_format(_or_default(text), null),
-            gap_as_json if as_json else None,
+            tell_gap,
             count=count,
-            on_gap=on_gap,
+            on_gap=ON_GAP[on_gap],
             quiet=quiet,
         )
         return
-    from segbroker.client import Consumer, Gap, GapError, TopicPartition
+    from segbroker.client import Consumer, TopicPartition
 
     interruptible()
-    to_bytes = batch_formatter(text, null, as_json)
-    left = sys.maxsize if count is None else count
-    sink = sys.stdout.buffer
     static: GroupOptions = {} if instance_id is None else {"instance_id": instance_id}
-    printed = size = 0
     with (
         ended_by_reader(),
         told_why(bootstrap, topics),
@@ -279,26 +279,42 @@ def consume(
             consumer.assign([TopicPartition(topics[0], number) for number in set(partitions)])
         else:
             consumer.subscribe(topics)
+        to_bytes = batch_formatter(text, null, as_json)
+        last = _print(consumer, to_bytes, tell_gap, update, count)
+        if last is not None and group is not None:
+            consumer.commit(last)
+
+
+def _print(
+    consumer: "Consumer[Gap]",
+    to_bytes: BatchFormatter,
+    tell_gap: "Callable[[Gap], None]",
+    update: Update,
+    count: int | None,
+) -> "dict[tuple[str, int], int] | None":
+    """Print records until there were `count`, or to the end of the log, or for ever.
+
+    Returns where the group stands behind the last of `count`, as its batch may have more of them.
+    """
+    from segbroker.client import Gap
+
+    left = sys.maxsize if count is None else count
+    if left == 0:
+        return None
+    printed = size = 0
+    sink = sys.stdout.buffer
+    for batch in consumer.batches():
+        if isinstance(batch, Gap):
+            tell_gap(batch)
+            continue
+        taken = min(len(batch), left)
+        data = to_bytes(batch, taken)
+        sink.write(data)
+        sink.flush()
+        left -= taken
+        printed += taken
+        size += len(data)
+        update(printed, size)
         if left == 0:
-            return
-        for batch in consumer.batches():
-            if isinstance(batch, Gap):
-                if as_json:
-                    sink.write(gap_as_json(batch))
-                    sink.flush()
-                else:
-                    note(f"Gap: {GapError(batch)}")
-                continue
-            taken = min(len(batch), left)
-            data = to_bytes(batch, taken)
-            sink.write(data)
-            sink.flush()
-            left -= taken
-            printed += taken
-            size += len(data)
-            update(printed, size)
-            if left == 0:
-                if group is not None and taken:
-                    last = batch.offsets()[taken - 1]
-                    consumer.commit({(batch.topic, batch.partition): last + 1})
-                return
+            return {(batch.topic, batch.partition): batch.offsets()[taken - 1] + 1}
+    return None

@@ -23,6 +23,7 @@ from .record_format import Formatter
 
 if TYPE_CHECKING:
     from segbroker.client import Gap
+    from segbroker.client.settings import OnGap
 
 # Between two looks whether there is something new; the broker is asked all the time.
 POLL_MS = 1_000
@@ -34,27 +35,23 @@ def consume_share(
     topics: Sequence[str],
     group: str,
     formatter: Formatter,
-    gap_line: "Callable[[Gap], bytes] | None",
+    tell_gap: "Callable[[Gap], None]",
     *,
     count: int | None,
-    on_gap: str,
+    on_gap: "OnGap",
     quiet: bool,
 ) -> None:
     """Print records until there were `count`, or for ever.
 
-    gap_line: what stands for a gap among the records; None: a line on standard error.
-    on_gap: raise, print or skip.
+    tell_gap: called with a gap among the records.
     """
     from segbroker.client import (
         AcknowledgeFailed,
         FailedAcknowledgement,
         Gap,
-        GapError,
         ShareConsumer,
     )
-    from segbroker.client.settings import OnGap
 
-    words: dict[str, OnGap] = {"raise": "raise", "print": "yield", "skip": "skip"}
     left = sys.maxsize if count is None else count
     sink = sys.stdout.buffer
     printed = size = 0
@@ -69,7 +66,7 @@ def consume_share(
             group=group,
             explicit=True,
             on_failed=in_vain.extend,
-            on_gap=words[on_gap],
+            on_gap=on_gap,
             # Who wants a few records does not lock a batch.
             acquire="batches" if count is None else "records",
             acquire_count=max(1, min(left, LOCK_COUNT)),
@@ -81,11 +78,7 @@ def consume_share(
         while left:
             for item in consumer.poll(min(left, LOCK_COUNT), POLL_MS):
                 if isinstance(item, Gap):
-                    if gap_line is None:
-                        note(f"Gap: {GapError(item)}")
-                    else:
-                        sink.write(gap_line(item))
-                        sink.flush()
+                    tell_gap(item)
                     continue
                 data = formatter(item)
                 sink.write(data)

@@ -30,8 +30,7 @@ from .assigned import Fetched
 from .async_driver import AsyncDriver
 from .clock import now_ms
 from .consumed import ConsumedBatch
-from .consumer import GOODBYE_MS, HURRIED_MS
-from .driver import is_hurried
+from .driver import GOODBYE_MS, HURRIED_MS, is_hurried
 from .errors import BusyError, SegbrokerError
 from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata

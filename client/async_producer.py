@@ -26,14 +26,13 @@ from .accumulator import Accumulator
 from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms, wall_ms
 from .completion import Completion
-from .driver import REGULAR
+from .driver import GOODBYE_MS, GRACE_MS, HURRIED_MS, REGULAR
 from .engine import Engine
 from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .heap import keep_freed_memory
 from .inbox import Delivery, Inbox, Many, ManyDeliveries
 from .lookups import topics_known
-from .producer import GOODBYE_MS, GRACE_MS, HURRIED_MS
 from .producer_batch import ProducerBatch
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata

@@ -22,8 +22,7 @@ from .acknowledging import Kind, ShareRecord, told
 from .async_consumer import GIVE_WAY_MS
 from .async_driver import AsyncDriver
 from .clock import now_ms
-from .consumer import GOODBYE_MS, HURRIED_MS
-from .driver import is_hurried
+from .driver import GOODBYE_MS, HURRIED_MS, is_hurried
 from .errors import BusyError, SegbrokerError
 from .reading import Notice, check_poll
 from .records import Gap, TopicPartition

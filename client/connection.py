@@ -322,9 +322,7 @@ class Connection:
         version = min(ours.max, theirs.max)
         return version if version >= max(ours.min, theirs.min) else None
 
-    def request(
-        self, message: Request, on_reply: OnReply, *, now_ms: int, deadline_ms: int
-    ) -> None:
+    def request(self, message: Request, on_reply: OnReply, *, deadline_ms: int) -> None:
         """Queue a request; `on_reply(reply or error, now_ms)` is called once.
 
         Raises UnsupportedByBroker when there is no version in common; nothing is queued then.

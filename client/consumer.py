@@ -31,7 +31,7 @@ from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
-from .driver import is_hurried
+from .driver import GOODBYE_MS, HURRIED_MS, is_hurried
 from .errors import SegbrokerError
 from .forgotten import Forgotten
 from .group_events import Event, Listener
@@ -43,10 +43,6 @@ from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 from .thread_driver import ThreadDriver
 from .turns import Lists, Loop, Turns
-
-# Leaving a group: what its broker gets to answer the last commit in, and after Ctrl-C.
-GOODBYE_MS = 5_000
-HURRIED_MS = 30
 
 
 class Consumer(Generic[Notice]):

@@ -1,5 +1,5 @@
 """What is the same of both drivers, that of threads and that of event loops: what a client says of
-itself, and that it belongs to its process.
+itself, how long its end may take, and that it belongs to its process.
 """
 
 from abc import ABC, abstractmethod
@@ -11,6 +11,14 @@ from .errors import NOT_PICKLED
 REGULAR: Final = (GeneratorExit, SystemExit)
 """What leaves a block as its end does: a generator that is left half way, and sys.exit(), of which
 nobody sees a note."""
+
+GOODBYE_MS: Final = 5_000
+"""What a client that is closed gives its broker: to leave a group behind a last commit, or to abort
+a transaction."""
+GRACE_MS: Final = 1_000
+"""... what is left of a producer's records when a block ends with an exception."""
+HURRIED_MS: Final = 30
+"""... all of it after Ctrl-C, or a cancellation."""
 
 FORKED: Final = "it was opened before this process was forked: open one in each process"
 

@@ -226,7 +226,7 @@ class Network:
         deadline_ms: int,
     ) -> None:
         try:
-            connection.request(message, on_reply, now_ms=now_ms, deadline_ms=deadline_ms)
+            connection.request(message, on_reply, deadline_ms=deadline_ms)
         except SegbrokerError as exc:
             on_reply(exc, now_ms)
         except LocalProtocolError as exc:

@@ -27,7 +27,7 @@ from typing import Self, Unpack
 from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
 from .completion import Completion
-from .driver import FORKED, REGULAR
+from .driver import FORKED, GOODBYE_MS, GRACE_MS, HURRIED_MS, REGULAR
 from .engine import Engine
 from .errors import (
     BusyError,
@@ -48,13 +48,6 @@ from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, sai
 from .thread_driver import ThreadDriver
 from .transactions import PreparedTransaction
 from .waiting import wait_result
-
-# What is left when a `with` block ends with an exception gets this long.
-GRACE_MS = 1_000
-# What is left of an abort when the producer is closed.
-GOODBYE_MS = 5_000
-# What an abort gets after Ctrl-C.
-HURRIED_MS = 30
 
 
 class SyncDelivery(Delivery):

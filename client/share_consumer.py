@@ -27,8 +27,7 @@ from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 
 from .acknowledging import Kind, ShareRecord, told
 from .clock import now_ms
-from .consumer import GOODBYE_MS, HURRIED_MS
-from .driver import is_hurried
+from .driver import GOODBYE_MS, HURRIED_MS, is_hurried
 from .errors import SegbrokerError
 from .forgotten import Forgotten
 from .reading import Notice, check_poll

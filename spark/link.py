@@ -147,7 +147,7 @@ class Link:
         Raises UnsupportedByBroker, ConnectionLost, TimedOut.
         """
         try:
-            self._core.request(message, self._on_reply, now_ms=now_ms(), deadline_ms=_NEVER_MS)
+            self._core.request(message, self._on_reply, deadline_ms=_NEVER_MS)
         except SegbrokerError:
             self.close()
             raise

@@ -30,6 +30,7 @@ from segbroker.protocol.messages_groups import (
 from ..call import Call
 from ..core import Core
 from ..groups.classic_members import METADATA_MAX
+from ..groups.consumer_group import ConsumerGroup
 from ..groups.group import Group
 from ..groups.group_members import Joined, Joining, Member, Synced
 from ..groups.member_sizes import WHOLE, classic_size
@@ -46,6 +47,7 @@ PROTOCOLS_MAX: Final = 100
 _MEMBER_BYTES: Final = 300
 """A row of who leads a group, and what it is encoded to, beside what the member says."""
 _ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
+_NO_NAME_SINCE: Final = 7  # JoinGroup: where there is no strategy its name is null
 _SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
 _MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
 _LEAVING_AT_ONCE: Final = 200  # members of one LeaveGroup, before others have their turn
@@ -56,66 +58,26 @@ _SYNC_NAMES_SINCE: Final = 5
 def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> None:
     """Join, and wait for the others."""
     request = call.request
-    config = core.config
-
-    def refuse(code: ErrorCode) -> None:
-        joined(Joined(code, request.member_id))
 
     def joined(result: Joined) -> None:
         size = sum(_MEMBER_BYTES + len(metadata) for _, _, metadata in result.members)
         slot.answer_in_turn(partial(_joined, result, call.version), size)
 
-    if not request.group_id:
-        refuse(ErrorCode.INVALID_GROUP_ID)
-        return
-    least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
-    if not least <= request.session_timeout_ms <= most:
-        refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
-        return
     mixed = core.groups.get_mixed(request.group_id)
-    if mixed is None:
-        try:
-            core.groups.check_classic(request.group_id)
-        except Refused as exc:
-            joined(Joined(exc.code, ""))  # not a word of the member: as Kafka
-            return
-        if request.member_id and core.groups.get(request.group_id) is None:
-            refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-            return
-    size = sum(len(protocol.metadata) for protocol in request.protocols)
-    if len(request.protocols) > PROTOCOLS_MAX or size > METADATA_MAX:
-        refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if (refusal := _refusal(core, request, is_mixed=mixed is not None)) is not None:
+        joined(refusal)
         return
-    rebalance_ms = request.rebalance_timeout_ms
-    if rebalance_ms < 0:  # version 0 has one time for both
-        rebalance_ms = request.session_timeout_ms
-    joining = Joining(
-        request.member_id,
-        request.group_instance_id,
-        call.header.client_id or "",
-        call.peer.address[0],
-        request.session_timeout_ms,
-        min(rebalance_ms, most),
-        request.protocol_type,
-        {protocol.name: bytes(protocol.metadata) for protocol in request.protocols},
-        call.version >= _ID_FIRST_SINCE,
-        call.version >= _SKIP_SINCE,
-        request.reason or "",
-    )
+    joining = _joining(core, call)
     group_id, room = request.group_id, core.groups.room
     before = request.member_id or _static_id(core, request)
     try:
         room.check(group_id, before, classic_size(joining))
+        group = mixed if mixed is not None else core.groups.obtain(group_id)
     except Refused as exc:
-        refuse(exc.code)
+        joined(Joined(exc.code, request.member_id))
         return
-    if mixed is not None:
-        mixed_groups.join(core, mixed, joining, before, joined)
-        return
-    try:
-        group = core.groups.obtain(group_id)
-    except Refused as exc:
-        refuse(exc.code)
+    if isinstance(group, ConsumerGroup):
+        mixed_groups.join(core, group, joining, before, joined)
         return
     member = group.join(monotonic_ms(), joining, joined, said_ms=said_ms(core, call.peer))
     slot.on_abandoned = lambda: _abandoned(core, group, member, joined)
@@ -125,12 +87,59 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     core.groups.changed(group)
 
 
+def _refusal(core: Core, request: JoinGroupRequest, *, is_mixed: bool) -> Joined | None:
+    """Why somebody may not join, whatever the members are doing; None: nothing is wrong."""
+
+    def refused(code: ErrorCode) -> Joined:
+        return Joined(code, request.member_id)
+
+    config = core.config
+    if not request.group_id:
+        return refused(ErrorCode.INVALID_GROUP_ID)
+    least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not least <= request.session_timeout_ms <= most:
+        return refused(ErrorCode.INVALID_SESSION_TIMEOUT)
+    if not is_mixed:
+        try:
+            core.groups.check_classic(request.group_id)
+        except Refused as exc:
+            return Joined(exc.code, "")  # not a word of the member: as Kafka
+        if request.member_id and core.groups.get(request.group_id) is None:
+            return refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    size = sum(len(protocol.metadata) for protocol in request.protocols)
+    if len(request.protocols) > PROTOCOLS_MAX or size > METADATA_MAX:
+        return refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return None
+
+
+def _joining(core: Core, call: Call[JoinGroupRequest]) -> Joining:
+    """What somebody says who joins."""
+    request = call.request
+    rebalance_ms = request.rebalance_timeout_ms
+    if rebalance_ms < 0:  # version 0 has one time for both
+        rebalance_ms = request.session_timeout_ms
+    return Joining(
+        request.member_id,
+        request.group_instance_id,
+        call.header.client_id or "",
+        call.peer.address[0],
+        request.session_timeout_ms,
+        min(rebalance_ms, core.config.group_max_session_timeout_ms),
+        request.protocol_type,
+        {protocol.name: bytes(protocol.metadata) for protocol in request.protocols},
+        call.version >= _ID_FIRST_SINCE,
+        call.version >= _SKIP_SINCE,
+        request.reason or "",
+    )
+
+
 def _joined(result: Joined, version: int) -> JoinGroupResponse:
+    protocol = result.protocol
     return JoinGroupResponse(
         error_code=result.code,
         generation_id=result.generation,
         protocol_type=result.protocol_type,
-        protocol_name=result.protocol if result.protocol is not None or version >= 7 else "",
+        protocol_name="" if protocol is None and version < _NO_NAME_SINCE else protocol,
         leader=result.leader,
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,

@@ -56,13 +56,11 @@ class Journaling:
         "_limit",
         "_log",
         "_owner",
-        "_partition",
         "_pending",
         "_recalls_from",
         "_shard",
         "_synced_end",
         "_taken_end",
-        "_topic_id",
         "_used",
         "_wal",
         "wal_key",
@@ -86,8 +84,6 @@ class Journaling:
         self._log = log
         self._wal = wal
         self._flushers = flushers
-        self._topic_id = topic_id
-        self._partition = partition
         self._shard = wal.shard_of(topic_id, partition)
         self._limit = wal.config.batch_bytes_max
         self._pending = Pending(topic_id, partition, self._limit)

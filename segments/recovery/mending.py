@@ -27,7 +27,7 @@ import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..decisions import Gap, Loss, rebuild, scan
+from ..decisions import Gap, Loss, Scan, rebuild, scan
 from ..disk.storage import NO_DESCRIPTORS, Storage, close_all, put_file, read_file
 from ..errors import CorruptSegment
 from ..files.index import BlockIndex, WrongIndex, decode_index
@@ -91,7 +91,6 @@ def mend(
     the segment is as damaged as before.
     """
     policy = log.config.on_corruption
-    damage = ""
     _make_sealed(log, number, now_ms)
     storage, paths = log.storage, log.paths
     with log.seal_lock:
@@ -105,33 +104,18 @@ def mend(
         if recalled is not None:
             _put_back(log, row, inspected, recalled, report)
             inspected = inspect(storage, paths, row, log.epochs)
-        data, found, whole = inspected.data, inspected.scan, inspected.is_whole
-        gaps: list[Gap] = []
-        if not whole:
-            path = paths.log(number)
-            reason = inspected.reason
-            if policy is not OnCorruption.GAP:
-                damage = f"{path} is damaged: {reason}"
-                write_mark(storage, paths, damage, storage.replace_file)
+        if inspected.is_whole:
+            mended, data, found = Mended([]), inspected.data, inspected.scan
+        else:
+            damage = "" if policy is OnCorruption.GAP else _mark(log, row, inspected)
             if policy is OnCorruption.REFUSE:
+                path, reason = paths.log(number), inspected.reason
                 report.add("refused", path, row.base_offset, row.end_offset, reason=reason)
                 return Mended([], is_whole=False, damage=damage)
-            loss = Loss(now_ms, log.epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
-            rebuilt = rebuild(
-                inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True
-            )
-            gaps = rebuilt.gaps
-            data = memoryview(b"".join(rebuilt.parts))
-            found = scan(data, row.base_offset, epochs=log.epochs)
-            assert found.next_offset == row.end_offset, "a repair keeps every offset accounted for"
-            if len(inspected.data):
-                quarantine(storage, paths, number, inspected.data, report, reason, room=len(data))
-            _replace(log, number, inspected, data, comes_again=True)
-            report.add("repaired", path, size=len(data), reason=reason)
-            for gap in gaps:
-                report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
+            gaps, data, found = _repair(log, row, inspected, now_ms, report)
+            mended = Mended(gaps, damage=damage)
         index = index_of(data, row.base_offset, found, log.files.interval)
-        if whole:  # of another size than its row says, no index fits
+        if inspected.is_whole:  # of another size than its row says, no index fits
             if not _has_index(storage, paths, row, index):
                 report.add("index_rebuilt", paths.index(number))
             elif recalled is None:
@@ -140,31 +124,66 @@ def mend(
                     closing = log.files.take_out(range(number, number + 1))
                 close_all(closing)
                 return Mended([], is_changed=False)
+        _take_up(log, row, data, found, index, now_ms)
+        if mended.damage:
+            report.add("readonly", paths.folder, reason=mended.damage)
+        return mended
+
+
+def _mark(log: PartitionLog, row: Row, inspected: Inspection) -> str:
+    """Have nothing written to the log from now on, also not by the next process; why not.  Raises
+    OSError."""
+    damage = f"{log.paths.log(row.number)} is damaged: {inspected.reason}"
+    write_mark(log.storage, log.paths, damage, log.storage.replace_file)
+    return damage
+
+
+def _repair(
+    log: PartitionLog, row: Row, inspected: Inspection, now_ms: int, report: LogReport
+) -> tuple[list[Gap], memoryview, Scan]:
+    """Put what is whole of a damaged segment in its place, with gaps between, durably; the gaps,
+    and what is there now.  Raises OSError."""
+    loss = Loss(now_ms, log.epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
+    rebuilt = rebuild(inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True)
+    data = memoryview(b"".join(rebuilt.parts))
+    found = scan(data, row.base_offset, epochs=log.epochs)
+    assert found.next_offset == row.end_offset, "a repair keeps every offset accounted for"
+    path, reason = log.paths.log(row.number), inspected.reason
+    _keep_aside(log, row, inspected, report, room=len(data))
+    _replace(log, row.number, inspected, data, comes_again=True)
+    report.add("repaired", path, size=len(data), reason=reason)
+    for gap in rebuilt.gaps:
+        report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
+    return rebuilt.gaps, data, found
+
+
+def _take_up(
+    log: PartitionLog, row: Row, data: memoryview, found: Scan, index: BlockIndex, now_ms: int
+) -> None:
+    """Go by what stands there now: the index file, the columns and caches, the manifest.  What of
+    it cannot be written comes again later."""
+    storage, paths, number = log.storage, log.paths, row.number
+    try:
+        put_file(storage, paths.index(number), index.encode())
+    except OSError as exc:  # it is made again by who reads it next
+        logger.warning("index_not_written", path=paths.index(number), error=str(exc))
+    renewed = row._replace(
+        size=len(data),
+        records=sum(batch.header.records_count for batch in found.batches),
+        block_size_max=max((block.length for block in index.blocks), default=0),
+        tag=index.tag,
+    )
+    with log.state_lock:
+        log.sealed.replace(renewed)
+        closing = log.files.take_out(range(number, number + 1))
+        log.files.indexes.put((paths.folder, number), index)
+    close_all(closing)  # not under the lock: its space is given back
+    if renewed != row:
+        log.checkpointed = -1
         try:
-            put_file(storage, paths.index(number), index.encode())
-        except OSError as exc:  # it is made again by who reads it next
-            logger.warning("index_not_written", path=paths.index(number), error=str(exc))
-        renewed = row._replace(
-            size=len(data),
-            records=sum(batch.header.records_count for batch in found.batches),
-            block_size_max=max((block.length for block in index.blocks), default=0),
-            tag=index.tag,
-        )
-        numbers = range(number, number + 1)
-        with log.state_lock:
-            log.sealed.replace(renewed)
-            closing = log.files.take_out(numbers)
-            log.files.indexes.put((paths.folder, number), index)
-        close_all(closing)  # not under the lock: its space is given back
-        if renewed != row:
-            log.checkpointed = -1
-            try:
-                log.manifest.replace(now_ms, log.manifest_rows())
-            except OSError as exc:  # written anew with its next row, or at the close
-                logger.warning("manifest_not_written", path=paths.manifest, error=str(exc))
-        if damage:
-            report.add("readonly", paths.folder, reason=damage)
-        return Mended(gaps, damage=damage)
+            log.manifest.replace(now_ms, log.manifest_rows())
+        except OSError as exc:  # written anew with its next row, or at the close
+            logger.warning("manifest_not_written", path=paths.manifest, error=str(exc))
 
 
 def _put_back(
@@ -173,20 +192,20 @@ def _put_back(
     """Durable when this returns.  Raises OSError."""
     path = log.paths.log(row.number)
     content, reason = recalled.content, inspected.reason
-    if len(inspected.data):
-        quarantine(
-            log.storage,
-            log.paths,
-            row.number,
-            inspected.data,
-            report,
-            reason,
-            room=len(content),
-        )
+    _keep_aside(log, row, inspected, report, room=len(content))
     _replace(log, row.number, inspected, content, comes_again=False)
     reason = f"a sealed segment: {reason}"
     logger.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
     report.add("replayed", path, recalled.begin, recalled.end, size=recalled.size, reason=reason)
+
+
+def _keep_aside(
+    log: PartitionLog, row: Row, inspected: Inspection, report: LogReport, *, room: int
+) -> None:
+    """Copy what is damaged to quarantine, unless nothing is there.  Raises OSError."""
+    data, reason = inspected.data, inspected.reason
+    if len(data):
+        quarantine(log.storage, log.paths, row.number, data, report, reason, room=room)
 
 
 def _replace(

@@ -143,6 +143,26 @@ async def test_what_is_released_comes_again_and_is_archived_after_the_last_deliv
         assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 2
 
 
+async def test_a_lower_limit_of_deliveries_is_that_of_what_was_released_before() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"poison", b"b")
+        one = await sharing(client, share_delivery_count_limit="4")
+        assert offsets(await one.fetch(0)) == [0, 1]
+        for _ in range(2):
+            again = await one.fetch(said={0: [(0, 0, [RELEASE])]}, wait_ms=WAIT)
+        assert [(g.offset, g.deliveries) for g in again] == [(0, 3)]
+        assert await one.say({0: [(0, 0, [RELEASE]), (1, 1, [ACCEPT])]}) == (
+            ErrorCode.NONE,
+            {0: ErrorCode.NONE},
+        )
+        assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 0, "it is to come again"
+        await set_on_group(client, GROUP, share_delivery_count_limit="3")
+        await client.produce("t", b"later")
+        assert offsets(await one.fetch(wait_ms=WAIT)) == [2]
+        assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 2
+
+
 async def test_who_was_delivered_often_comes_with_fewer_others_and_at_last_alone() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

@@ -409,13 +409,17 @@ def test_a_member_in_another_process_begins_again() -> None:
     assert refused(some, said) == ErrorCode.INVALID_REQUEST
 
 
-def test_a_shutdown_is_told_to_all_until_nobody_is_left() -> None:
+@pytest.mark.parametrize("epoch", [2, LEAVE])
+def test_a_shutdown_is_told_to_all_until_nobody_is_left(epoch: int) -> None:
     some = group()
     one, two = Member(some, "one"), Member(some, "two")
     one.join()
     two.join()
-    one.beat(shuts_down=True)
+    some.heartbeat(0, StreamsBeat("one", epoch, shuts_down=True), TOPICS)
     assert Status.SHUTDOWN_APPLICATION in [status for status, _ in two.beat().statuses]
+    if epoch == LEAVE:
+        one.join()
+        assert Status.SHUTDOWN_APPLICATION in [status for status, _ in two.beat().statuses]
     for name in ("one", "two"):
         some.heartbeat(0, StreamsBeat(name, LEAVE), TOPICS)
     assert Member(some, "three").join().statuses == ()

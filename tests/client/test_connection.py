@@ -57,7 +57,6 @@ def test_only_who_has_not_answered_yet_is_said_to_want_tls() -> None:
     lost.request(
         MetadataRequest(topics=None),
         lambda reply, _: told.append(reply),
-        now_ms=0,
         deadline_ms=1_000,
     )
     lost.received(0, 0)
@@ -138,7 +137,7 @@ def test_replies_are_matched_in_order_however_the_network_cuts_them() -> None:
         got: list[str] = []
         for name in ("first", "second"):
             on_reply = partial(keep, got, name)
-            made.request(MetadataRequest(topics=[]), on_reply, now_ms=0, deadline_ms=9)
+            made.request(MetadataRequest(topics=[]), on_reply, deadline_ms=9)
         if cut:
             receive(made, stream[:cut])
         if cut < len(stream):
@@ -161,9 +160,7 @@ def test_nonsense_from_the_peer_ends_the_connection_and_fails_what_is_in_flight(
     made = ready({ApiKey.METADATA: (0, 5)})
     replies: list[Reply] = []
     for _ in range(2):
-        made.request(
-            MetadataRequest(topics=[]), lambda r, t: replies.append(r), now_ms=0, deadline_ms=9
-        )
+        made.request(MetadataRequest(topics=[]), lambda r, t: replies.append(r), deadline_ms=9)
     receive(made, nonsense)
     assert made.state is State.CLOSED
     assert [type(reply) for reply in replies] == [PeerError, PeerError]
@@ -178,9 +175,7 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
 def test_the_end_of_the_stream_fails_what_is_in_flight() -> None:
     made = ready({ApiKey.METADATA: (0, 5)})
     replies: list[Reply] = []
-    made.request(
-        MetadataRequest(topics=[]), lambda r, t: replies.append(r), now_ms=0, deadline_ms=9
-    )
+    made.request(MetadataRequest(topics=[]), lambda r, t: replies.append(r), deadline_ms=9)
     made.received(0, 0)
     (error,) = replies
     assert isinstance(error, ConnectionLost)
@@ -189,7 +184,7 @@ def test_the_end_of_the_stream_fails_what_is_in_flight() -> None:
 
 def test_a_reply_that_is_late_ends_the_connection() -> None:
     made = ready({ApiKey.METADATA: (0, 5)})
-    made.request(MetadataRequest(topics=[]), lambda r, t: None, now_ms=0, deadline_ms=100)
+    made.request(MetadataRequest(topics=[]), lambda r, t: None, deadline_ms=100)
     made.expire(99)
     assert made.is_ready
     assert made.next_deadline_ms() == 100
@@ -211,7 +206,7 @@ def test_connecting_and_negotiating_have_a_deadline(is_connected: bool) -> None:
 def test_a_request_that_the_broker_does_not_know_is_refused_before_it_is_sent() -> None:
     made = ready({ApiKey.PRODUCE: (3, 8)})
     with pytest.raises(UnsupportedByBroker, match="METADATA"):
-        made.request(MetadataRequest(topics=[]), lambda r, t: None, now_ms=0, deadline_ms=9)
+        made.request(MetadataRequest(topics=[]), lambda r, t: None, deadline_ms=9)
     assert not made.outgoing
     assert not made.in_flight
 

@@ -14,7 +14,7 @@ from segbroker.client import membership as membership_module
 from segbroker.client import reading
 from segbroker.client.assignors import GroupMemberInfo, deal_out
 from segbroker.client.completion import Completion
-from segbroker.client.consumer import GOODBYE_MS
+from segbroker.client.driver import GOODBYE_MS
 from segbroker.client.errors import (
     GroupAuthorizationFailed,
     IllegalGeneration,

@@ -99,7 +99,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("swapping", "_put", "log.files.indexes.put((paths.folder, row.number), index)", "pass", 0): (
         "cost: the first reader reads the index from its file"
     ),
-    ("mending", "mend", "log.files.indexes.put((paths.folder, number), index)", "pass", 0): (
+    ("mending", "_take_up", "log.files.indexes.put((paths.folder, number), index)", "pass", 0): (
         "cost: the first reader reads the index from its file"
     ),
     ("evicting", "Evicting.look_at_ages", "self._age_ms = age_ms", "pass", 0): (
