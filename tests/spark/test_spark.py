@@ -177,23 +177,33 @@ def test_the_session_that_runs_is_the_one_that_session_gives(spark: "SparkSessio
 
 
 SUBMITTED = """
+import os, sys
 import segbroker.spark
-spark = segbroker.spark.session({"spark.sql.shuffle.partitions": "7"})
+settings = {"spark.sql.shuffle.partitions": "7", "spark.pyspark.python": sys.argv[1]}
+spark = segbroker.spark.session(settings)
 conf = spark.sparkContext.getConf()
 for name in ("spark.master", "spark.app.name", "spark.ui.showConsoleProgress",
              "spark.sql.shuffle.partitions", "spark.ui.enabled"):
     print(name, conf.get(name))
+rows = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("WRAPPED"))
+print("worker", *rows.collect())
 spark.stop()
 """
 
 
 @pytest.mark.usefixtures("brief_java")
-def test_what_spark_submit_was_told_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job for a cluster would run on the machine that submits it, and nobody be told."""
+def test_what_spark_submit_was_told_stays_and_workers_run_the_python_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job for a cluster would run on the machine that submits it, and nobody be told.  And on a
+    cluster Python is not where the driver has its own."""
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     ensure_java()
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nWRAPPED=yes exec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
     program = tmp_path / "program.py"
     program.write_text(SUBMITTED)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -201,39 +211,20 @@ def test_what_spark_submit_was_told_stays(tmp_path: Path, monkeypatch: pytest.Mo
     told += ["--conf", "spark.ui.showConsoleProgress=true"]
     told += ["--conf", "spark.sql.shuffle.partitions=5"]
     run = subprocess.run(
-        [str(submit), *told, str(program)], capture_output=True, text=True, check=False
+        [str(submit), *told, str(program), str(wrapper)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    found = dict(line.split() for line in run.stdout.splitlines() if line.startswith("spark."))
-    assert found == {
+    lines = [line for line in run.stdout.splitlines() if line.startswith(("spark.", "worker "))]
+    assert dict(line.split() for line in lines) == {
         "spark.master": "local[1]",
         "spark.app.name": "mine",
         "spark.ui.showConsoleProgress": "true",
         "spark.sql.shuffle.partitions": "7",
         "spark.ui.enabled": "false",
+        "worker": "yes",
     }, run.stderr
-
-
-WRAPPED = """
-import os, sys
-import segbroker.spark
-conf = {"spark.master": "local[1]", "spark.log.level": "OFF", "spark.pyspark.python": sys.argv[1]}
-spark = segbroker.spark.session(conf)
-rows = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("WRAPPED"))
-print("worker", rows.collect())
-spark.stop()
-"""
-
-
-@pytest.mark.usefixtures("brief_java")
-def test_workers_run_the_python_that_the_settings_name(tmp_path: Path) -> None:
-    """On a cluster it is not where the driver has its own."""
-    wrapper = tmp_path / "python"
-    wrapper.write_text(f'#!/bin/sh\nWRAPPED=yes exec {sys.executable} "$@"\n')
-    wrapper.chmod(0o755)
-    run = subprocess.run(
-        [sys.executable, "-c", WRAPPED, str(wrapper)], capture_output=True, text=True, check=False
-    )
-    assert "worker ['yes']" in run.stdout, run.stderr
 
 
 def test_spark_runs_here_on_a_java_that_pip_brought(spark: "SparkSession") -> None:

@@ -25,12 +25,18 @@ FAILS = COUNTED + "\ndef test_first():\n    assert not attempt()\n"
 BROKEN = "import no_such_module_anywhere\n"
 
 
+@pytest.fixture(autouse=True)
+def _without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the dozen runs none needs one, and to import them takes longer than the run."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 def attempts(root: Path) -> int:
     return (root / "attempts").stat().st_size
 
 
 def run(root: Path, text: str, *arguments: str) -> int:
-    (root / "pytest.ini").write_text("[pytest]\naddopts = -p no:xdist -p no:randomly\n")
+    (root / "pytest.ini").write_text("[pytest]\n")
     (root / "test_it.py").write_text(text)
     return main([*arguments, "-q"], root)
 

@@ -97,10 +97,12 @@ class Plan:
     """Recover once more, and write to, one recovered disk of so many."""
     thin_every: int = 0
     """After so many images look at one of two, after as many more at one of three, and so on;
-    0: at every one."""
+    0: at every one.  Those that a crash inside a recovery leaves do not count."""
     nested_every: int = 0
     """Crash inside the recovery of one image of so many; 0: never."""
     nested_depth: int = 1
+    inner_every: int = 1
+    """Of the images that such a crash leaves look at one of so many."""
     collect: bool = False
     instead: "Callable[[Explorer], None] | None" = None
     """Done after each operation in place of all that (second_life.py)."""
@@ -220,8 +222,7 @@ class Explorer:
         examined = self._examined.get(image.key)
         is_new = examined is None
         if examined is None:
-            thin = self._plan.thin_every
-            if thin and image.key[0] % (1 + self.counts.images // thin):
+            if image.key[0] % self._of_so_many(depth):
                 return
             if time.monotonic() > self._plan.deadline_s:
                 return
@@ -247,6 +248,13 @@ class Explorer:
         is_deeper = is_new and every and depth < self._plan.nested_depth
         if is_deeper and image.key[0] // 64 % every == 0:
             self._crash_inside_recovery(image, depth + 1, is_kill=is_kill)
+
+    def _of_so_many(self, depth: int) -> int:
+        """One image of so many is looked at, by now."""
+        thin = self._plan.thin_every
+        outer = self.counts.images - self.counts.nested
+        many = 1 + outer // thin if thin else 1
+        return many * self._plan.inner_every if depth else many
 
     def _outcome(self, image: Image) -> _Examined:
         """Of its kind, where that is known; now and then, and with `alike_every` 1, of itself."""

@@ -8,6 +8,7 @@ QUICK: Final = {
     "thin_every": 1_500,
     "alike_every": 16,
     "settle_every": 8,
-    "nested_every": share(160, 40),
+    "nested_every": share(320, 40),
+    "inner_every": share(4, 1),
 }
 """Fields of explorer.Plan."""

@@ -16,6 +16,7 @@ PLAN = Plan(
     alike_every=QUICK["alike_every"],
     settle_every=QUICK["settle_every"],
     nested_every=QUICK["nested_every"],
+    inner_every=QUICK["inner_every"],
     memories={},
 )
 PARTS = 2
