@@ -14,6 +14,7 @@ from .answers import ABSENT, ROW
 _ALL: Final = "every setting of .*"
 _OF_BROKER: Final = "every setting of the broker.*"
 _STARTED_WITH: Final = "Kafka was started with a file that says so"
+_OWN_INTERVAL: Final = "the daemons of tests look at ages once a day"
 _OTHER_DEFAULT: Final = (
     r"message\.max\.bytes|max\.message\.bytes|(log\.)?segment\.bytes|index\.interval\.bytes"
     r"|(log\.)?message\.timestamp\.after\.max\.ms|group\.(consumer\.|streams\.)?max\.size"
@@ -70,6 +71,14 @@ OF_ALL_SETTINGS: Final = (
     _told(r"\.config_type", "bytes per second are a whole number", 6, 5),
     _told(r"\.config_type", "a list of the broker is a text: it is set as a whole", 7, 2),
     _told(r"\.(config_source|synonyms\[\w+\]\.source)", _STARTED_WITH, 4, 5, _FROM_FILE),
+    _told(
+        r"\.(config_source|synonyms\[\w+\]\.source)",
+        _OWN_INTERVAL,
+        5,
+        4,
+        r"log\.retention\.check\.interval\.ms",
+    ),
+    _value(r"log\.retention\.check\.interval\.ms", _OWN_INTERVAL),
     _told(r"\.synonyms\[1\]", _STARTED_WITH, ROW, ABSENT, _FROM_FILE),
     _told(r"\.synonyms\[0\]", "the default is told as a synonym, as of every setting", ABSENT, ROW),
     _told(

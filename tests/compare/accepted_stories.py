@@ -191,17 +191,6 @@ IN_STORIES: Final = (
         theirs=69,
         ours=25,
     ),
-    *(
-        Accepted(
-            key,
-            "error_code",
-            "Kafka's own code fails at a partition of a session that is not there",
-            label=LABEL,
-            theirs=-1,
-            ours=0,
-        )
-        for key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
-    ),
     Accepted(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         r"groups\[.*\]\.topics\[~t\d\](\.partitions\[\d\])?",
@@ -217,6 +206,14 @@ IN_STORIES: Final = (
         label=LABEL,
         theirs=3,
         ours=121,
+    ),
+    Accepted(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        r"(active|standby)_tasks",
+        "who has other tasks than it was given is told them again",
+        label=LABEL,
+        theirs=None,
+        ours="(rows)",
     ),
     Accepted(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,

@@ -60,7 +60,6 @@ producer_id_expiration_ms = 30000
 transactional_id_expiration_ms = 30000
 offsets_retention_minutes = 1
 group_max_session_timeout_ms = 30000
-retention_interval_ms = 1000
 cleaner_backoff_ms = 1000
 """
 _KAFKA_STORIES: Final = """
@@ -68,18 +67,23 @@ authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 group.consumer.assignment.interval.ms=0
 group.share.assignment.interval.ms=0
+group.streams.assignment.interval.ms=0
+group.streams.initial.rebalance.delay.ms=0
 transaction.abort.timed.out.transaction.cleanup.interval.ms=200
 """
 _OURS_STORIES: Final = """
 authorizer = "acl"
 super_users = "User:ANONYMOUS"
 group_initial_rebalance_delay_ms = 0
+group_streams_initial_rebalance_delay_ms = 0
 """
 _KAFKA: Final = {
     Ground.GUARDED: _KAFKA_GUARDED,
     Ground.BRIEF: _KAFKA_BRIEF,
     Ground.STORIES: _KAFKA_STORIES,
 }
+# The daemons of tests are told otherwise by a variable, which wins over the file.
+_FLAGS_BRIEF: Final = ("--retention-interval-ms", "1000")
 _OURS: Final = {
     Ground.GUARDED: _OURS_GUARDED,
     Ground.BRIEF: _OURS_BRIEF,
@@ -106,6 +110,8 @@ class Pair:
             config = folder / "segbroker.toml"
             config.write_text(_OURS[ground])
             flags = ("--config", str(config))
+        if ground is Ground.BRIEF:
+            flags += _FLAGS_BRIEF
         self._place = folder / "kafka"
         self._place.mkdir()
         self._kafka = ExitStack()

@@ -3,14 +3,12 @@
 from typing import Any
 from uuid import UUID
 
-import trio
-
 from segbroker.protocol.api_keys import ApiKey
 
 from .cases import case
 from .cases_produce import batch
 from .cases_read import fetch, filled
-from .cases_time import TOLD_S, setting, start_set
+from .cases_time import setting, start_set
 from .cases_transactions import added, begun, completed, sent
 from .stage import Stage
 
@@ -182,12 +180,12 @@ async def sessions_whose_topics_are_made_again(stage: Stage) -> None:
     await stage.topic_id(topic)
     await mine.ask("begins", [(topic, 0, 0)])
     await stage.quietly(ApiKey.DELETE_TOPICS, 5, topic_names=[topic], timeout_ms=20_000)
-    await trio.sleep(TOLD_S)
+    await stage.caught_up()
     await mine.ask("deleted", [])
     await mine.ask("deleted, again", [])
     await stage.topic("-t")
     await stage.produce(topic, batch(1))
-    await trio.sleep(TOLD_S)
+    await stage.caught_up()
     await mine.ask("made again", [])
     await mine.ask("made again, again", [])
     if stage.version >= 13:

@@ -20,7 +20,6 @@ NOWHERE: Final = UUID(int=77)
 # What is to come has come by then; what is not is waited for no longer than that.
 COMES_MS: Final = 5_000
 NOT_MS: Final = 50
-TOLD_S: Final = 0.1
 
 
 async def settings(stage: Stage, group: str, **values: str) -> None:
@@ -29,7 +28,7 @@ async def settings(stage: Stage, group: str, **values: str) -> None:
     asked = {"resource_type": GROUP, "resource_name": group, "configs": rows}
     answer = await stage.quietly(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[asked])
     assert answer.responses[0].error_code == 0, answer
-    await trio.sleep(TOLD_S)  # Kafka answers a change before its groups go by it
+    await stage.caught_up()  # Kafka answers a change before its groups go by it
 
 
 def beat(stage: Stage, *topics: str, **more: Any) -> dict[str, Any]:

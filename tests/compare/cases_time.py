@@ -3,8 +3,6 @@
 import time
 from typing import Any, Final
 
-import trio
-
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.compression import Codec
 
@@ -15,7 +13,6 @@ from .stage import Stage
 
 SPECIAL: Final = (-1, -2, -3, -4, -5, -6, -7)
 # Kafka answers a change of settings before its log goes by them.
-TOLD_S: Final = 0.5
 
 
 async def look(stage: Stage, label: str, topic: str, at: int, **more: Any) -> Any:
@@ -142,4 +139,4 @@ async def setting(stage: Stage, topic: str, **values: str) -> None:
     asked = {"resource_type": 2, "resource_name": topic, "configs": rows}
     answer = await stage.quietly(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[asked])
     assert answer.responses[0].error_code == 0, answer
-    await trio.sleep(TOLD_S)
+    await stage.caught_up()

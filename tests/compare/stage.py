@@ -159,6 +159,28 @@ class Stage:
                     return
                 await trio.sleep(0.02)
 
+    async def caught_up(self) -> None:
+        """Every part of the broker has heard of what was changed last.
+
+        Kafka's tell each other in the order of the changes: when the second of two further ones can
+        be seen, all have heard what was before the first.  Here a quota is set, and removed.
+        """
+        whose = [{"entity_type": "user", "entity_name": "sees changes"}]
+        asked = [{"entity_type": "user", "match_type": 0, "match": "sees changes"}]
+        for remove in (False, True):
+            ops = [{"key": "producer_byte_rate", "value": 1.0, "remove": remove}]
+            await self.quietly(
+                ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": whose, "ops": ops}]
+            )
+            with trio.fail_after(SETTLE_TIMEOUT_S):
+                while True:
+                    answer = await self.quietly(
+                        ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=asked, strict=True
+                    )
+                    if bool(answer.entries) is not remove:
+                        break
+                    await trio.sleep(0.005)
+
     async def topic_id(self, topic: str) -> UUID:
         """The id of a topic."""
         answer = await self.quietly(

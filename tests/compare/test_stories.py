@@ -14,6 +14,7 @@ SETTINGS: dict[str, Any] = {
     "authorizer": "acl",
     "super_users": "User:ANONYMOUS",
     "group_initial_rebalance_delay_ms": 0,
+    "group_streams_initial_rebalance_delay_ms": 0,
 }
 
 

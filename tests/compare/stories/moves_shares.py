@@ -111,6 +111,8 @@ async def share_fetch(
     is_known = (one.group, scene.topic(topic)) in scene.shared
     if (topic, partition) in scene.marked or not is_known:
         return
+    if one.is_lost:
+        session = "new"
     fields: dict[str, Any] = {"max_wait_ms": WAIT_MS, "min_bytes": 1, "max_bytes": 1 << 20}
     fields |= {"max_records": most, "batch_size": most, "share_acquire_mode": 0}
     rows = [{"partition_index": partition, "acknowledgement_batches": []}]
@@ -131,6 +133,8 @@ async def share_fetch(
         if answer.error_code:
             break
         one.goes_on(session)
+        if session != "end":
+            one.reads.add(scene.topic(topic))
         if session == "end" or any(
             row.acquired_records or row.error_code
             for part in answer.responses
@@ -197,8 +201,13 @@ async def share_done(
     which: str,
     kind: int,
 ) -> None:
-    """A member says what became of records that it has: accepted, released, rejected."""
+    """A member says what became of records that it has: accepted, released, rejected.
+
+    Of a topic that there is not Kafka answers -1, as in a fetch.
+    """
     one = scene.sharers[who]
+    if one.is_lost or (one.group, scene.topic(topic)) not in scene.shared:
+        return
     took = sorted(one.took.get((topic, partition), [0]))
     first = last = took[0]
     if which == "all":

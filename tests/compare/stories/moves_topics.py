@@ -100,8 +100,7 @@ async def delete(scene: Scene, topic: int, version: int, by_id: bool) -> None:
     answer = await scene.ask(ApiKey.DELETE_TOPICS, version, timeout_ms=20_000, **fields)
     await scene.caught_up()
     if answer is not None and not answer.responses[0].error_code:
-        for one in scene.producers:
-            one.next = {at: number for at, number in one.next.items() if at[0] != topic}
+        scene.is_gone(topic)
 
 
 def _draw_partitions(random: Random) -> dict[str, Any]:

@@ -11,12 +11,15 @@ from . import (  # noqa: F401 - for the moves that they add
     moves_consumers,
     moves_groups,
     moves_reading,
+    moves_sessions,
     moves_settings,
     moves_shares,
+    moves_streams,
     moves_topics,
     moves_transactions,
 )
 from .moves import MOVES, Step, Story, mostly, step
+from .moves_streams import STREAMS_GROUP
 from .scene import GROUPS, PARTITIONS, TOPICS
 
 PLOT_SHARE: Final = 0.3
@@ -113,10 +116,37 @@ def an_emptied_partition(random: Random) -> Iterator[Step]:
     yield step(random, "offsets")
 
 
+def a_session(random: Random) -> Iterator[Step]:
+    """A reader names two partitions; what is written to them or deleted it is told."""
+    who = random.randrange(2)
+    at = {"topic": random.randrange(2), "partition": random.randrange(PARTITIONS)}
+    usual = {"who": who, "forgets": [], "most": 1 << 20, "version": random.choice((12, 18))}
+    both = {(at["topic"], number): 0 for number in range(PARTITIONS)}
+    yield step(random, "fetch_on", session="new", **usual | {"names": both})
+    for _ in range(2):
+        if random.random() < 0.7:
+            yield right(random, "produce", who=mostly(random, None, 3, unusual=0.4), **at)
+        else:
+            yield step(random, "delete_records", **at)
+        yield step(random, "fetch_on", session="own", **usual | {"names": {}})
+        yield step(random, "fetch_on", session="own", **usual)
+
+
+def an_application(random: Random) -> Iterator[Step]:
+    """Members of a streams group join, and heartbeat until they have their tasks."""
+    here = random.choice((["w0"], ["w0", "w1"], ["w2"]))
+    topology = random.choice(("one", "two", "both"))
+    usual = {"epoch": "own", "topology": topology, "topology_epoch": 0, "owned": "all"}
+    for _ in range(3):
+        for who in here:
+            yield step(random, "streams_heartbeat", who=who, shuts_down=False, **usual)
+
+
 PLOTS: Final[dict[str, tuple[Plot, ...]]] = {
-    "transactions": (a_transaction, a_transaction, an_emptied_partition),
+    "transactions": (a_transaction, a_transaction, an_emptied_partition, a_session),
     "groups": (a_round, newer_members),
     "shares": (a_share,),
+    "streams": (an_application,),
 }
 THEMES: Final = (
     {"transactions": 1.0},
@@ -130,6 +160,8 @@ THEMES: Final = (
     {"shares": 1.0},
     {"shares": 0.6, "transactions": 0.3, "topics": 0.1},
     {"shares": 0.5, "groups": 0.3, "cluster": 0.2},
+    {"streams": 0.8, "topics": 0.2},
+    {"streams": 0.5, "groups": 0.3, "cluster": 0.2},
 )
 
 
@@ -164,6 +196,7 @@ def ending() -> Iterator[Step]:
         yield Step("offsets", {"group": group} | everything)
         yield Step("describe_group", {"group": group, "version": 6})
         yield Step("describe_consumers", {"group": group, "version": 1})
+    yield Step("describe_workers", {"group": STREAMS_GROUP})
     yield Step("share_offsets", {"group": GROUPS, "topics": None, "version": 1})
     yield Step("describe_sharers", {"group": GROUPS})
     yield Step("list_groups", {"version": 5, "states": [], "kinds": []})

@@ -1,6 +1,5 @@
 """One broker as a story sees it."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -112,6 +111,8 @@ class Sharer:
         epoch: as it was told.
         session: epoch of its next fetch.
         topics: what it subscribes to, by name.
+        reads: topics, by name, that its session has partitions of.
+        is_lost: one of them was deleted: Kafka fails by itself (-1) until there is a new session.
         took: offsets that it has acquired and not told of yet, by topic and partition.
     """
 
@@ -120,6 +121,8 @@ class Sharer:
     epoch: int = 0
     session: int = 0
     topics: set[str] = field(default_factory=set)
+    reads: set[str] = field(default_factory=set)
+    is_lost: bool = False
     took: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def goes_on(self, session: str) -> None:
@@ -127,6 +130,42 @@ class Sharer:
         self.session = {"new": 1, "end": 0}.get(session, self.session + 1)
         if session in ("new", "end"):
             self.took.clear()
+            self.reads.clear()
+            self.is_lost = False
+
+
+@dataclass
+class Worker:
+    """A member of a streams group.
+
+    Attributes:
+        group: number of its group.
+        id: its member id.
+        epoch: as it was told.
+        tasks: that it was given last, by kind, as they are told.
+    """
+
+    group: int
+    id: str
+    epoch: int = 0
+    tasks: dict[str, Any] = field(
+        default_factory=lambda: {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+    )
+
+
+@dataclass
+class Reader:
+    """Who fetches in a session.
+
+    Attributes:
+        session: its id; 0 for none.
+        epoch: of its next request.
+        places: partitions of it, with the number of their topic.
+    """
+
+    session: int = 0
+    epoch: int = 0
+    places: set[tuple[int, int]] = field(default_factory=set)
 
 
 @dataclass
@@ -153,6 +192,7 @@ class Scene:
         title: begins the name of everything in the story.
         seen: what was answered since the step began, by label.
         waiting: requests without an answer, by the label that it will have.
+        readers: who fetches in sessions.
         newer_groups: those in which somebody has joined by KIP-848: their epochs are counted
             otherwise.
         endings: what the open transaction of each transactional id will leave in partitions.
@@ -179,6 +219,13 @@ class Scene:
         self.sharers = {name: Sharer(group, f"{title}{name}") for name, group in groups.items()}
         for name, sharer in self.sharers.items():
             self.names.met(sharer.id, name)
+        self.workers = {
+            name: Worker(group, f"{title}{name}")
+            for name, group in (("w0", GROUPS + 1), ("w1", GROUPS + 1), ("w2", GROUPS - 1))
+        }
+        for name, worker in self.workers.items():
+            self.names.met(worker.id, name)
+        self.readers = [Reader(), Reader()]
         self.newer_groups: set[int] = set()
         self.endings: dict[str, Ending] = {}
         self.uneven: set[tuple[int, int]] = set()
@@ -188,9 +235,12 @@ class Scene:
         self.begun_ms = self.now_ms = now_ms
         self._count = 0
         self._ids: dict[str, UUID] = {}
+        for number in range(TOPICS):
+            self.names.topics[_nobodys(number)] = f"{self.topic(number)} of nobody"
         self._leader_epochs: dict[str, int] = {}
         self._stage = Stage(address, client, title, 0)
         self._idle: list[WireClient] = []
+        self._own: dict[str, WireClient] = {}
         self._nursery: trio.Nursery | None = None
         self._address = address
 
@@ -218,7 +268,7 @@ class Scene:
 
     def topic_id(self, number: int) -> UUID:
         """The last id that a topic had; of one that never was, nobody's."""
-        return self._ids.get(self.topic(number), UUID(int=(1 << 100) + number))
+        return self._ids.get(self.topic(number), _nobodys(number))
 
     def leader_epoch(self, number: int) -> int:
         """That of the partitions of a topic: each broker counts it in its own way."""
@@ -237,6 +287,15 @@ class Scene:
             self.seen[label] = CLOSED
             return None
         return self.keep(key, version, answer, label)
+
+    async def quietly_as(self, whose: str, key: ApiKey, version: int, /, **values: Any) -> Any:
+        """Ask on a connection of its own; nothing is compared."""
+        client = self._own.get(whose)
+        if client is None:
+            client = WireClient(await trio.open_tcp_stream(*self._address), "compare")
+            self._own[whose] = client
+        request = build(request_class(key), _known(key, version, values))
+        return await client.ask(request, response_class(key), version)
 
     async def ask_in_time(self, key: ApiKey, version: int, /, **values: Any) -> Any:
         """The same, again and again while what was ended is not ended yet."""
@@ -296,6 +355,15 @@ class Scene:
         """Where its requests wait."""
         self._nursery = nursery
 
+    def is_gone(self, number: int) -> None:
+        """A topic was deleted."""
+        name = self.topic(number)
+        self.shared = {(group, topic) for group, topic in self.shared if topic != name}
+        for one in self.sharers.values():
+            one.is_lost |= name in one.reads
+        for producer in self.producers:
+            producer.next = {at: n for at, n in producer.next.items() if at[0] != number}
+
     async def learn_topic(self, number: int) -> None:
         """A topic is there now, with this id: wait until its partitions answer."""
         name = self.topic(number)
@@ -315,28 +383,8 @@ class Scene:
         await self._stage.settled(name, len(row.partitions))
 
     async def caught_up(self) -> None:
-        """Every part of the broker has heard of what was changed last.
-
-        Kafka's tell each other in the order of the changes: when the second of two further ones can
-        be seen, all have heard what was before the first.
-        """
-        whose = [{"entity_type": "user", "entity_name": "sees changes"}]
-        asked = [{"entity_type": "user", "match_type": 0, "match": "sees changes"}]
-        for _ in range(2):
-            value = float(time.monotonic_ns() % (1 << 40) + 1)
-            ops = [{"key": "producer_byte_rate", "value": value, "remove": False}]
-            await self.quietly(
-                ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": whose, "ops": ops}]
-            )
-            with trio.fail_after(PATIENCE_S):
-                while True:
-                    answer = await self.quietly(
-                        ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=asked, strict=True
-                    )
-                    rows = [row.values[0].value for row in answer.entries or ()]
-                    if rows == [value]:
-                        break
-                    await trio.sleep(0.005)
+        """Every part of the broker has heard of what was changed last."""
+        await self._stage.caught_up()
 
     async def completed(self, transactional_id: str, *, behind: tuple[str, ...] = ()) -> None:
         """Kafka answers an end before its markers are written.
@@ -355,7 +403,7 @@ class Scene:
 
     async def aclose(self) -> None:
         """Hang up."""
-        for client in (self._stage.client, *self._idle):
+        for client in (self._stage.client, *self._own.values(), *self._idle):
             await client.stream.aclose()
 
     def _alike(self, key: ApiKey, version: int, answer: Message) -> Fields:
@@ -364,6 +412,11 @@ class Scene:
     def _label(self, key: ApiKey) -> str:
         self._count += 1
         return f"{key.name} {self._count}"
+
+
+def _nobodys(number: int) -> UUID:
+    """An id that no topic has."""
+    return UUID(int=(1 << 100) + number)
 
 
 def _known(key: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:

@@ -182,6 +182,7 @@ async def tell(pair: Two, seeds: Sequence[int], length: int) -> int:
             continue
         if ended.accepted:
             accepted += 1
+            print(f"seed {seed}: accepted, at step {ended.at} of {len(story)}: {ended.what}")
             continue
         again, _ = await told(pair, story)
         if again is None or not again.is_like(ended):
