@@ -20,6 +20,7 @@ from ..groups.group_members import (
     Synced,
     new_member_id,
 )
+from ..groups.group_turning import check_mixing
 from ..groups.member_sizes import consumer_size
 from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
@@ -29,6 +30,7 @@ def join(core: Core, group: ConsumerGroup, joining: Joining, before: str, done: 
     """JoinGroup: answered when the group knows it for good.  before: the id by which it was known,
     if it was."""
     try:
+        check_mixing(core.groups.config)
         joined = classic_members.join(
             group, monotonic_ms(), joining, new_member_id, core.topics.all
         )

@@ -94,7 +94,8 @@ class GroupKeys:
     group_consumer_migration_policy: str = key(
         "bidirectional",
         "Whether a classic group with members changes to the consumer protocol when a member that"
-        " speaks it joins (upgrade), and back when the last such member has left (downgrade).",
+        " speaks it joins (upgrade), and back when the last such member has left (downgrade). Where"
+        " it is disabled no classic member may join a group of the consumer protocol either.",
         choices=("disabled", "upgrade", "downgrade", "bidirectional"),
         kafka="group.consumer.migration.policy",
     )

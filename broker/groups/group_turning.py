@@ -58,6 +58,12 @@ def check_upgrade(group: Group, config: BrokerConfig) -> None:
         raise _cannot_turn(group, f"it has {len(group.members)} members")
 
 
+def check_mixing(config: BrokerConfig) -> None:
+    """Whether a classic member may join a KIP-848 group with members at all.  Raises Refused."""
+    if config.group_consumer_migration_policy == "disabled":
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "migration is disabled")
+
+
 def may_downgrade(group: ConsumerGroup, config: BrokerConfig) -> bool:
     """Whether a KIP-848 group is to turn back."""
     if config.group_consumer_migration_policy not in ("downgrade", "bidirectional"):

@@ -399,9 +399,24 @@ async def test_what_a_classic_member_says_is_bounded_in_a_group_of_consumers() -
         assert (await one.join()).error_code == 0
 
 
-async def test_classic_members_join_whatever_the_policy_and_without_downgrade_it_stays() -> None:
+async def test_where_migration_is_disabled_no_classic_member_joins_one_of_the_other() -> None:
+    """As in Kafka since 4.3; whoever joins is told nothing else first, an id neither."""
     async with (
         serving(group_consumer_migration_policy="disabled") as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        assert (await beat(client, joining(instance_id="i"))).error_code == 0
+        for instance_id in (None, "i", "j"):
+            reply = await ClassicMember(client, instance_id=instance_id).join_once()
+            refused = (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+            assert (reply.error_code, reply.member_id) == refused
+        assert [one.member_id for one in (await described(client)).members] == ["m"]
+
+
+async def test_classic_members_join_and_without_downgrade_the_group_stays() -> None:
+    async with (
+        serving(group_consumer_migration_policy="upgrade") as broker,
         connect(broker.address) as client,
     ):
         await client.create("t", partitions=2)
