@@ -10,8 +10,13 @@ producers, and the time in gaps.  How long a fetch waits for records is real tim
 a frozen clock freezes no client.
 """
 
+import operator
 import threading
 import time
+from typing import Final
+
+# The broker reckons with later ones, in 64 bits.
+_TIME_MAX_MS: Final = 1 << 62
 
 
 class Clock:
@@ -33,8 +38,11 @@ class Clock:
 
         Args:
             at_ms: milliseconds since 1970. It may lie in the past: brokers meet that as well.
+
+        Raises:
+            TypeError, ValueError: it is no whole number, or no time that a record can have.
         """
-        now_ms = self.now_ms() if at_ms is None else at_ms
+        now_ms = self.now_ms() if at_ms is None else _whole(at_ms, "freeze at")
         with self._lock:
             self._frozen_ms = now_ms
             self._advanced_ms = 0
@@ -44,12 +52,12 @@ class Clock:
         """Let `by_ms` milliseconds pass at once; returns the time after them.
 
         Raises:
-            ValueError: `by_ms` is negative; to go back, `freeze` at a time.
+            ValueError: `by_ms` is negative; to go back, `freeze` at a time. Or it is too large.
+            TypeError: it is no whole number.
         """
-        if by_ms < 0:
-            raise ValueError(f"cannot advance by {by_ms} ms")
+        passed_ms = _whole(by_ms, "advance by")
         with self._lock:
-            self._advanced_ms += by_ms
+            self._advanced_ms += passed_ms
         return self.now_ms()
 
     def resume(self) -> None:
@@ -57,3 +65,14 @@ class Clock:
         with self._lock:
             self._frozen_ms = None
             self._advanced_ms = 0
+
+
+def _whole(ms: int, what: str) -> int:
+    """The milliseconds; anything else would end the broker's thread, not the line of the test."""
+    try:
+        number = operator.index(ms)
+    except TypeError:
+        raise TypeError(f"cannot {what} {ms!r}: not a whole number of milliseconds") from None
+    if not 0 <= number < _TIME_MAX_MS:
+        raise ValueError(f"cannot {what} {ms} ms")
+    return number

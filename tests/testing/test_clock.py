@@ -1,6 +1,7 @@
 """The clock of an embedded broker."""
 
 import time
+from typing import cast
 
 import pytest
 
@@ -47,3 +48,23 @@ def test_a_running_clock_can_be_ahead_and_brought_back() -> None:
 def test_time_does_not_go_back_by_a_negative_advance() -> None:
     with pytest.raises(ValueError, match="-1 ms"):
         Clock().advance(-1)
+
+
+@pytest.mark.parametrize("at", [1_700_000_000_000.5, "now", 1_700_000_000 * 1000.0])
+def test_a_time_that_is_no_whole_number_is_refused_where_it_is_set(
+    at: object,
+) -> None:
+    clock = Clock()
+    for setting in (clock.freeze, clock.advance):
+        with pytest.raises(TypeError, match="not a whole number of milliseconds"):
+            setting(cast("int", at))
+    assert isinstance(clock.now_ms(), int)
+
+
+def test_no_time_is_set_that_no_record_can_have() -> None:
+    clock = Clock()
+    for at_ms in (-1, 1 << 63, 10**30):
+        with pytest.raises(ValueError, match="cannot freeze at"):
+            clock.freeze(at_ms)
+    with pytest.raises(ValueError, match="cannot advance by"):
+        clock.advance(1 << 63)
