@@ -2,9 +2,9 @@
 
 Nothing here knows a request or a topic.  A module imports only what stands above it:
 
+    pace            a long loop gives way when it has had its time
     callbacks       how threads reach the loop
     loop_clock      its clock, in ms
-    pace            a long loop gives way when it has had its time
     deadlines       one heap of them, one task
     alarms          ... of which each owner has one
     turn            what one receive, one sync or one tick completed is sent at its end, once

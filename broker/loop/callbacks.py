@@ -47,14 +47,14 @@ class Callbacks:
         """In the loop: run the jobs that are there, as long as they have time."""
         pace = Pace()
         for _ in range(self._jobs.qsize()):
-            if pace.is_over:
-                self._run_sync_soon(self.run, idempotent=True)
-                return
             try:
                 job = self._jobs.get_nowait()
             except queue.Empty:  # a job has waited for others
                 return
             _guarded(job)
+            if pace.is_over and not self._jobs.empty():
+                self._run_sync_soon(self.run, idempotent=True)
+                return
 
     def wait(self, seconds: float) -> bool:
         """In the loop: block for one job, at most so long, and run it; whether there was one."""
