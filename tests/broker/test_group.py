@@ -130,6 +130,21 @@ def stable(*clients: Client, now_ms: int = 0) -> None:
     assert leader.group.state is State.STABLE
 
 
+def test_who_joins_again_while_it_waits_is_told_so_and_is_answered_once() -> None:
+    shared = group()
+    one, two = Client(shared), Client(shared)
+    stable(one, two)
+    one.joined.clear()
+    two.joined.clear()
+    one.join(10)
+    one.join(11)
+    assert [answer.code for answer in one.joined] == [ErrorCode.REBALANCE_IN_PROGRESS]
+    two.join(12)
+    assert [answer.code for answer in one.joined[1:]] == [ErrorCode.NONE]
+    assert [answer.code for answer in two.joined] == [ErrorCode.NONE]
+    assert one.generation == two.generation
+
+
 def test_one_member_joins_syncs_and_is_alone() -> None:
     one = Client(group())
     one.join(0)

@@ -1067,7 +1067,7 @@ def test_fields_that_differ_in_case_or_are_too_many_are_noted_for_no_later_run(
     monkeypatch: pytest.MonkeyPatch,
     value: bytes,
 ) -> None:
-    monkeypatch.setattr("segbroker.spark.pipelines.FIELDS_MAX", 3)
+    monkeypatch.setattr("segbroker.spark.export_notes.FIELDS_MAX", 3)
     topics.produce(topic, [b'{"n": 1}'])
     words = ["export", topic, "--to", str(tmp_path), "--values", "json"]
     command(*words)
