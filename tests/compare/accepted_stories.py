@@ -209,6 +209,14 @@ IN_STORIES: Final = (
     ),
     Accepted(
         ApiKey.STREAMS_GROUP_HEARTBEAT,
+        "error_code",
+        "who has said a newer epoch has been told it; Kafka also takes the one before",
+        label=LABEL,
+        theirs=0,
+        ours=110,
+    ),
+    Accepted(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
         r"(active|standby)_tasks",
         "who has other tasks than it was given is told them again",
         label=LABEL,
