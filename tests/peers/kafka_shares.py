@@ -1,4 +1,5 @@
-"""Apache Kafka's own integration tests of share groups and streams groups, out of its test jars.
+"""Apache Kafka's own integration tests of share groups, streams groups and requests of the other
+groups, out of its test jars.
 
 `ShareConsumerTest` has Java's share consumer do everything that it can; three classes more speak
 the requests themselves.  They start a cluster inside of their process: a class of ours
@@ -7,7 +8,7 @@ instead, and makes the topic at which 63 of them look last: these are not counte
 (kafka-shares.in_part).  Nothing else is changed.
 
 Share groups and streams groups are finished since 4.2: these tests are newer than those of
-kafka.py.
+kafka.py, and so are those of classes that are played there, too.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,19 @@ CLASSES: Final = (
     "kafka.server.ShareGroupDescribeRequestTest",
     "kafka.server.StreamsGroupHeartbeatRequestTest",
     "kafka.server.StreamsGroupDescribeRequestTest",
+    "kafka.server.ConsumerGroupHeartbeatRequestTest",
+    "kafka.server.ConsumerGroupDescribeRequestTest",
+    "kafka.server.ConsumerProtocolMigrationTest",
+    "kafka.server.OffsetFetchRequestTest",
+    "kafka.server.OffsetDeleteRequestTest",
+    "kafka.server.TxnOffsetCommitRequestTest",
+    "kafka.server.JoinGroupRequestTest",
+    "kafka.server.SyncGroupRequestTest",
+    "kafka.server.HeartbeatRequestTest",
+    "kafka.server.LeaveGroupRequestTest",
+    "kafka.server.DescribeGroupsRequestTest",
+    "kafka.server.ListGroupsRequestTest",
+    "kafka.server.DeleteGroupsRequestTest",
 )
 ARTIFACTS: Final = (
     Artifact(KAFKA, "kafka-clients-integration-tests", VERSION, is_tests=True),
