@@ -197,9 +197,8 @@ def _play(test: Test, source: Path, tools: Path, folder: Path, is_quick: bool) -
             environment["CI"] = "1"  # three times as patient
         # One at a time, also those that librdkafka knows to fail on some systems.
         quick = ["-Q"] if is_quick and not test.name.startswith(NEVER_QUICK) else []
-        # Their names begin those of tests that talk to no broker.
-        lone = ["-L"] if test.name.startswith(SHARES) else []
-        command = ["./test-runner", "-p1", *quick, *lone, "-s", test.scenario]
+        # -L: some names begin those of tests that talk to no broker, which last for minutes.
+        command = ["./test-runner", "-p1", "-L", *quick, "-s", test.scenario]
         log = place / "output"
         with log.open("w") as sink:
             process = subprocess.Popen(
