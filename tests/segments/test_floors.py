@@ -21,6 +21,9 @@ from segbroker.segments.log.deleting import (
 from segbroker.segments.log.sealing import seal
 from segbroker.segments.names import LogPaths
 
+from .crash.images import Images
+from .crash.recording import RecordingStorage
+from .crash.second_life import left_by
 from .crashing import CrashingStorage
 from .tools import SMALL, flip, values_of
 
@@ -115,6 +118,36 @@ def test_files_in_front_of_the_start_are_gone_after_the_next_opening_at_the_late
     assert segments_on(disk) == [2, 3, 4]
     assert indexes_on(disk) == [2, 3], "the last one has none yet"
     assert floors_of(log) == (0, 0, 5)
+
+
+@pytest.mark.parametrize("start", [1, 5])
+def test_a_log_start_that_a_process_was_killed_before_it_had_synced_is_synced_before_it_is_gone_by(
+    start: int,
+) -> None:
+    """Up to 1 no segment goes, up to 5 two of them; the power goes behind each, or later."""
+    disk = RecordingStorage()
+    log_with(disk).close()
+    killed: list[RecordingStorage] = []
+
+    def kill(call: str, path: str) -> None:
+        if (call, path) == ("pwrite", PATHS.manifest):
+            killed.append(left_by(disk))
+
+    log = open_log(disk)
+    disk.on_change = kill
+    delete_records_before(log._log, start)
+    (left,) = killed
+
+    def cut(*starts: int) -> None:
+        for image in Images(left).now():
+            with open_log(image.build()) as found:
+                assert floors_of(found) in [(0, 0, offset) for offset in starts]
+                assert values_of(found) == [record(i) for i in range(found.log_start_offset, 10)]
+
+    left.on_change = lambda call, path: cut(0, start) if call == "unlink" else None
+    with open_log(left) as log:
+        assert floors_of(log) == (0, 0, start)
+        cut(start)
 
 
 def test_an_index_whose_segment_is_gone_is_gone_after_the_next_opening() -> None:

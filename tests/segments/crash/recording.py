@@ -149,7 +149,7 @@ class RecordingFile(MemoryFile):
                     write.fixed = write.fixed or not write.in_doubt
             else:
                 del disk.pending[self._inode]
-            disk.versions[self._inode] += 1
+            disk.versions[self._inode] = disk.versions.get(self._inode, 0) + 1
         disk.synced("fdatasync", self.path)
 
 

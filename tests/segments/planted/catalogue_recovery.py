@@ -6,6 +6,10 @@ from .planting import Bug
 
 FAILURES: Final = "tests.segments.test_failures:test_"
 TWO_FAILURES: Final = "tests.segments.test_two_failures:test_"
+LOG_STARTS: Final = (
+    "tests.segments.test_floors:test_a_log_start_that_a_process_was_killed_before_it_had_synced"
+    "_is_synced_before_it_is_gone_by"
+)
 
 RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
@@ -266,7 +270,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "opening",
         "        _write_manifest_again(storage, paths, found)\n",
         "        pass\n",
-        "the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process",
+        LOG_STARTS + "[1]",
     ),
     Bug(
         "names_of_a_closed_log_that_could_not_be_synced_are_not_marked",
@@ -304,9 +308,15 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_log_start_is_synced_behind_what_it_deletes",
         "opening",
-        "    if evidence.writes_again and known.size and known.deletes",
-        "    if found.is_clean and evidence.writes_again and known.size and known.deletes",
-        "the_sync_of_a_deletion_of_segments_fails_and_another_process",
+        "        _write_manifest_again(storage, paths, found)\n"
+        "    if not found.is_clean:\n"
+        "        steps = carry_out(storage, paths, found, report)\n",
+        "        pass\n"
+        "    if not found.is_clean:\n"
+        "        steps = carry_out(storage, paths, found, report)\n"
+        "    if evidence.writes_again and known.size and known.deletes and not found.is_empty:\n"
+        "        _write_manifest_again(storage, paths, found)\n",
+        LOG_STARTS + "[5]",
     ),
     Bug(
         "what_follows_a_cut_is_kept",
