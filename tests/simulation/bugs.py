@@ -248,7 +248,7 @@ BUGS = (
         replaced(
             ManifestFile, "append", lambda real: lambda self, rows, sync=False: real(self, rows)
         ),
-        POWER | {"admin": DELETES},
+        POWER | {"admin": DELETES, "faults": ()},
         seeds_max=20,
     ),
     Bug(
