@@ -2,6 +2,10 @@
 
 An OSError that has no file's name may be of anything: of a disk, of a socket.  A full disk behind
 `> file` is neither the broker's nor that of a data directory, and a sentence has to say so.
+
+They are named where the buffer is written to and flushed, and not in the raw file below it: with a
+signal whose handler raises there, behind what was written, the buffer would believe that nothing
+was, and write all of it again at the end.
 """
 
 import io
@@ -12,7 +16,7 @@ from typing import Any, Final, TextIO
 NAME: Final = "standard output"
 
 
-class _Named(io.FileIO):
+class _Named(io.BufferedWriter):
     def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer; typing has no name
         try:
             return super().write(data)
@@ -20,12 +24,18 @@ class _Named(io.FileIO):
             exc.filename = NAME
             raise
 
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as exc:
+            exc.filename = NAME
+            raise
+
 
 def named(stream: TextIO) -> TextIO:
     """The same stream; what it raises has NAME as its `filename`."""
-    raw = _Named(stream.fileno(), "wb", closefd=False)
     return io.TextIOWrapper(
-        io.BufferedWriter(raw),
+        _Named(io.FileIO(stream.fileno(), "wb", closefd=False)),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=bool(stream.line_buffering),

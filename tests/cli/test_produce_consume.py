@@ -1,6 +1,7 @@
 """`segbroker produce` and `segbroker consume` against a real daemon."""
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -13,23 +14,25 @@ import sys
 import termios
 import time
 from base64 import b64encode
+from typing import BinaryIO
 
 import pytest
 
 from segbroker.client import Admin, Producer
 
 from ..support.daemon import Daemon
+from ..support.waiting import until
 from .conftest import COMMAND, TIMEOUT_S, Run, environment, shown
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def start(daemon: Daemon, *words: str) -> "subprocess.Popen[bytes]":
+def start(daemon: Daemon, *words: str, stdout: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
     """The command, running, with pipes."""
     return subprocess.Popen(
         [*COMMAND, *words, "-b", daemon.address],
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         env=environment(),
     )
@@ -265,6 +268,32 @@ def test_ctrl_c_ends_a_waiting_consumer_quietly(daemon: Daemon, topic: str) -> N
     reader.send_signal(signal.SIGINT)
     rest, said = reader.communicate(timeout=TIMEOUT_S)
     assert (reader.returncode, rest, said) == (130, b"", b"")
+
+
+def test_ctrl_c_within_the_writing_of_a_batch_has_nothing_written_twice(
+    daemon: Daemon, run: Run, topic: str
+) -> None:
+    lines = b"".join(b"%039d\n" % number for number in range(200))
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=lines)
+    reading, writing = os.pipe()
+    # Half of the batch: its first write is not at its end when the signal comes.
+    room = fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    assert room < len(lines) < io.DEFAULT_BUFFER_SIZE
+    reader = start(daemon, "consume", topic, stdout=writing)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        until(lambda: _waiting_in(pipe) == room)
+        reader.send_signal(signal.SIGINT)
+        assert pipe.read() == lines
+    _, said = reader.communicate(timeout=TIMEOUT_S)
+    assert (reader.returncode, said) == (130, b"")
+
+
+def _waiting_in(pipe: BinaryIO) -> int:
+    """How many bytes can be read now."""
+    count = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
+    return int.from_bytes(count, sys.byteorder)
 
 
 def test_ctrl_c_ends_a_producer_after_what_it_has_read(

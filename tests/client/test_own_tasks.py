@@ -342,6 +342,8 @@ def test_a_failure_of_its_own_tasks_ends_a_client_and_whoever_waits_hears_of_it(
             try:
                 if wait == "flush":
                     await client.send(topic, b"never answered")
+                if wait == "offsets":
+                    client.seek(topic, 0, "end")  # only an answer says where that is
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(hear, client)
                     await anyio.wait_all_tasks_blocked()
