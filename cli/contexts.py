@@ -139,9 +139,11 @@ def _save(contexts: Contexts, where: Path) -> None:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
+        new.replace(where)
     except OSError as exc:
         raise OSError(exc.errno, exc.strerror, str(new)) from exc
-    new.replace(where)
+    finally:
+        new.unlink(missing_ok=True)  # half of it, which may be a password
 
 
 def chosen(ctx: click.Context, *, is_bootstrap_given: bool) -> Context | None:

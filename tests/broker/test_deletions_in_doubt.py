@@ -10,7 +10,9 @@ from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsR
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect, values
+from ..support.wire_shares import ACCEPT, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import until
 from .conftest import serving
 
@@ -57,3 +59,33 @@ async def test_what_is_acknowledged_behind_a_deletion_that_failed_outlives_a_kil
         assert is_settled(broker)
         await check_behind(disk.after_kill(), [b"before", b"later"])
         assert await delete(client) == ErrorCode.NONE
+
+
+async def test_a_share_group_goes_on_in_a_topic_whose_deletion_failed() -> None:
+    """The partition is served anew: the group hears of the records of that one."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t")
+        await client.produce("t", b"before")
+        await set_on_group(client, "g", share_auto_offset_reset="earliest")
+        member = Sharing(client, "g", await topic_id(client, "t"))
+        assert [given.value for given in await member.fetch(0, wait_ms=30_000)] == [b"before"]
+        disk.sync_error = OSError(errno.EIO, "planted")
+        assert await delete(other) == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+
+        async def is_written() -> bool:
+            return (await other.produce("t", b"again")).error_code == ErrorCode.NONE
+
+        await until(is_written)
+        said = await member.say({0: [(0, 0, [ACCEPT])]})
+        assert said == (ErrorCode.NONE, {0: ErrorCode.NONE}), "it has not lost what it had"
+        assert {given.value for given in await member.fetch(wait_ms=30_000)} == {b"again"}
+        await member.begin(wait_ms=30_000)
+        await becomes(lambda: broker.core.topics.served["t", 0].fetches_waiting == 1)
+        await other.produce("t", b"behind")
+        assert [given.value for given in await member.end()] == [b"behind"]

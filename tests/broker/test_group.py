@@ -177,6 +177,23 @@ def test_an_id_that_is_not_used_holds_nobody_up_for_ever() -> None:
     assert one.joined[1].code is two.joined[0].code is ErrorCode.NONE
 
 
+def test_who_leaves_with_an_id_that_it_has_not_used_holds_nobody_up() -> None:
+    shared = group()
+    lost, one, two = Client(shared), Client(shared), Client(shared)
+    lost.join(0, first=True)
+    one.join(1)
+    two.join(2)
+    one.join(3)
+    assert (len(one.joined), len(two.joined)) == (1, 0)
+    assert shared.leave(4, lost.member_id, None) is ErrorCode.NONE
+    assert one.joined[1].code is two.joined[0].code is ErrorCode.NONE
+    assert shared.leave(5, lost.member_id, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    other = Client(shared)
+    other.join(6, first=True)
+    assert shared.leave(7, other.member_id, None) is ErrorCode.NONE
+    assert one.heartbeat(8) is ErrorCode.NONE, "it was no member: nothing begins"
+
+
 def test_a_second_member_begins_a_rebalance_and_only_the_leader_gets_the_members() -> None:
     shared = group()
     one, two = Client(shared), Client(shared)
@@ -267,6 +284,33 @@ def test_a_static_member_comes_back_to_its_place_and_its_ghost_is_fenced() -> No
     assert again.synced[0].assignment == two.member_id.encode()
     assert two.heartbeat(12) is ErrorCode.FENCED_INSTANCE_ID
     assert one.heartbeat(12) is ErrorCode.NONE
+
+
+def test_the_ghost_of_a_static_member_takes_nobody_out_of_the_group() -> None:
+    shared = group()
+    one, again = Client(shared, "i"), Client(shared, "i")
+    stable(one)
+    again.join(10)
+    assert shared.leave(11, one.member_id, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert shared.leave(11, one.member_id, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shared.leave(11, again.member_id, "j") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert again.heartbeat(12) is ErrorCode.NONE
+    assert shared.leave(13, again.member_id, "i") is ErrorCode.NONE
+    assert not shared.members
+
+
+@pytest.mark.parametrize(("kind", "name"), [("connect", None), ("consumer", "roundrobin")])
+def test_who_asks_for_an_assignment_of_another_protocol_gets_none(
+    kind: str, name: str | None
+) -> None:
+    shared = group()
+    one = Client(shared)
+    one.join(0)
+    who = (one.member_id, None, one.generation)
+    shared.sync(1, *who, kind, name, {one.member_id: b"a"}, one._synced)
+    assert one.synced.pop().code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    shared.sync(2, *who, "consumer", "range", {one.member_id: b"a"}, one._synced)
+    assert one.synced.pop() == Synced(ErrorCode.NONE, "consumer", "range", b"a")
 
 
 def test_of_thousands_whose_connections_end_at_once_each_is_found_at_once() -> None:

@@ -372,6 +372,23 @@ def test_of_what_is_anothers_or_nobodys_nothing_is_said() -> None:
         assert why in refused.value.message
 
 
+def test_who_says_what_is_its_own_and_what_is_not_has_said_nothing() -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 3, True)], offset=0, most=4)
+    usual(part, "b", [Batch(4, 5, True)], offset=4, most=2)
+    said = [
+        Acknowledgement(0, 1, [ACCEPT]),
+        Acknowledgement(2, 3, [RENEW]),
+        Acknowledgement(3, 4, [ACCEPT]),
+    ]
+    due_ms = part.due_ms
+    with pytest.raises(Refused) as refused:
+        part.acknowledge("a", said, LIMITS, 50)
+    assert refused.value.code == ErrorCode.INVALID_RECORD_STATE
+    assert part.due_ms == due_ms, "nothing is renewed, nor on its way"
+    assert accepted(part, 0, 3).start == 4
+
+
 def test_what_stands_is_as_it_is_without_those_who_have_it() -> None:
     part = SharePartition(ShareState(0, (Span(0, 1, 0, 1), Span(2, 3, 4, 4), Span(4, 5, 0, 1))))
     usual(part, "a", [Batch(0, 7, True)], offset=0, most=2)

@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -218,6 +219,26 @@ def test_contexts_that_are_stored_at_one_moment_are_all_there(shell: Shell) -> N
     stored = json.loads(shell("context", "list", "--json"))
     assert [one["name"] for one in stored] == [f"c{number}" for number in range(6)]
     assert [one["in_use"] for one in stored].count(True) == 1
+
+
+def test_contexts_that_could_not_be_stored_leave_nothing_behind(shell: Shell) -> None:
+    """Least of all a password: those that were stored before are as they were."""
+    shell("context", "add", "a", "-b", "one:1")
+    before = shell.stored.read_bytes()
+    password = f"sasl.password={PASSWORD}"
+    _, most = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), most))
+    try:
+        said = shell("context", "add", "b", "-b", "two:2", "-X", password, code=9)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert said.startswith(f"Error: {shell.stored.parent}/")
+    assert "File too large" in said
+    assert shell.stored.read_bytes() == before
+    assert {file.name for file in shell.stored.parent.iterdir()} == {
+        shell.stored.name,
+        ".contexts.lock",
+    }
 
 
 def test_stored_contexts_that_cannot_be_read_are_an_error_in_a_sentence(
