@@ -7,7 +7,7 @@
                             them, and all from the first of them on is scanned
     missing, empty          None: everything is scanned
     wrong header            None as well, and told
-    of another owner        the same: swapped, or copied in
+    of another owner        the same: swapped, or copied in; see `is_of_another`
     of another log          None as well, see `disagrees`
     without the START row   that its copy has, so perhaps without others: as damaged
     without a SEGMENT row   of a cleaning, whose file has the offsets of several, gone: the same
@@ -21,7 +21,6 @@ about the manifest.
 """
 
 from bisect import bisect_left
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import structlog
@@ -259,9 +258,9 @@ def _is_of(paths: LogPaths, manifest: Manifest) -> bool:
 def is_of_another(storage: Storage, paths: LogPaths, first_epoch: int) -> bool:
     """Whether the whole directory is another's, put here by hand.  Raises OSError.
 
-    The manifest has another owner, and so has the snapshot of the producers: it is of another data
-    directory.  Or the segments are of a leader epoch before `first_epoch`, the first one of this
-    topic: it is that of an earlier topic of the same name.
+    The manifest has another owner, and no snapshot of the producers says that the rest is ours: it
+    is of another data directory.  Or the segments are of a leader epoch before `first_epoch`, the
+    first one of this topic: it is that of an earlier topic of the same name.
     """
     try:
         manifest = decode_manifest(read_file(storage, paths.manifest))
@@ -269,11 +268,12 @@ def is_of_another(storage: Storage, paths: LogPaths, first_epoch: int) -> bool:
         return False
     if manifest is None or _is_of(paths, manifest):
         return False
-    with suppress(FileNotFoundError):
+    try:
         producers = read_file(storage, paths.producers)
-        ours, theirs = (decode_producers(producers, one) for one in (paths.owner, manifest.owner))
-        if ours is None and theirs is not None:
-            return True
+    except FileNotFoundError:
+        return True
+    if decode_producers(producers, paths.owner) is None:
+        return True
     for number in sorted(_present(storage, paths)):
         header = base_header(memoryview(read_file(storage, paths.log(number))))
         if header is not None:

@@ -95,17 +95,18 @@ def test_the_directory_of_a_deleted_topic_is_not_served_as_that_of_the_next(
 
 @pytest.mark.parametrize("config", [PLAIN, SMALL])
 @pytest.mark.parametrize("ends", ["stopped", "killed"])
+@pytest.mark.parametrize("theirs_ends", ["stopped", "killed"])
 def test_the_directory_of_another_data_directory_is_not_served(
-    config: TopicConfig, ends: str
+    config: TopicConfig, ends: str, theirs_ends: str
 ) -> None:
     disks = []
-    for seed, value in ((0, b"ours" * 40), (1 << 32, b"theirs" * 40)):
+    for seed, value, end in ((0, b"ours" * 40, ends), (1 << 32, b"theirs" * 40, theirs_ends)):
         disk = MemoryStorage(seed)
         manager = started(disk)
         manager.create_topic("t", 1, config)
         for _ in range(5):
             append(manager.get_handler("t", 0), batch_of(value))
-        if seed or ends == "stopped":
+        if end == "stopped":
             manager.close()
         disks.append(disk.after_kill())
     disk, other = disks
