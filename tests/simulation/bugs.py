@@ -50,6 +50,11 @@ NAMES = {
 }
 """Syncs of directories fail, beside others, and the power goes."""
 MANY_SEGMENTS = tuple(Topic(f"y{n}", 2, "fsync", 1024, use="group") for n in range(3))
+# One that keeps three segments: the others go while it is written to.
+RETAINED = tuple(
+    Topic(f"y{n}", 1, "fsync", 1024, use="group", retention=(("retention.bytes", "3000"),))
+    for n in range(2)
+)
 FILLING = {"records": 200, "value_bytes": 300, "many": False, "delivery_timeout_ms": 20_000}
 
 
@@ -248,8 +253,9 @@ BUGS = (
         replaced(
             ManifestFile, "append", lambda real: lambda self, rows, sync=False: real(self, rows)
         ),
-        POWER | {"admin": DELETES, "faults": ()},
-        seeds_max=20,
+        POWER | {"faults": ()},
+        topics=RETAINED,
+        writing=FILLING,
     ),
     Bug(
         "a failed sync of the names is told to nobody but who asked",
