@@ -36,7 +36,7 @@ ROWS_MAX: Final = 10_000
 
 WHAT_TO_DO: Final = {
     "lost_tail": "at most these were lost (power, or a failed sync); durability=fsync loses none",
-    "gap": "consumers get a gap; the damaged bytes are in quarantine/; check the disk",
+    "gap": "consumers get a gap; check the disk, and whether an older copy was put back",
     "quarantined": "keep the copy until nobody needs it, then delete it",
     "wal_damaged": "what was acknowledged shortly before the stop may be lost; check the disk",
     "wal_torn": "a power cut while they were written explains it; without one, check the disk",

@@ -94,6 +94,7 @@ class Starting:
             missing = self._with_ballast(self._remove_orphans)
             replayed = self._with_ballast(lambda: self._put_back(found))
             self._keep_what_vouches()
+            self._make_room_for_wal()
             self._wal.absorbed(self._putting_back.waiting)
         except OSError as exc:
             hint = self._what_to_do(found) if exc.errno in NO_SPACE else ""
@@ -172,6 +173,12 @@ class Starting:
             if waiting:
                 raise
             log.warning("wal_ends_not_kept", error=str(exc))  # they are said when it has begun anew
+
+    def _make_room_for_wal(self) -> None:
+        """Without a file nothing can be deleted, so that there would never be room for one.  Raises
+        OSError."""
+        if self._wal.lacks_room() and self._reserve.give_back():
+            log.warning("reserve_given_up", error="the write-ahead log has no file, and no room")
 
     def _with_ballast(self, work: Callable[[], T]) -> T:
         """`work`, once more without what deleted topics left where the disk is full, then without

@@ -18,7 +18,10 @@ Invariants: under a `wal-` name there is always a synced header with a salt of i
 files that exist after a crash are the newest ones without a hole, for a BARRIER must not vanish
 before what it makes void.
 
-Where the volume has hardly any room a file that is used up is unlinked, but for one: the next.
+Where the volume has hardly any room a file that is used up is unlinked, but for one: the next.  A
+shard that has one file or none, and no room for another of the size that is set, makes a small one,
+and one of an earlier, smaller size is kept: without a file nothing could be deleted to make room.
+Where there is room again such files go, when they are used up.
 
 One thread makes (`prepare`) while another recycles.  Who gives a name, or takes one, syncs the
 directory before anybody else does: a sync that fails is that of who gave the names that were
@@ -36,7 +39,8 @@ from typing import Final
 import structlog
 
 from ..disk.storage import Storage, StorageFile, make_dirs, read_file, write_all
-from .frames import FRAMES_BEGIN, Frame, Header, frames_end, header_blocks
+from ..errors import NO_SPACE
+from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, Frame, Header, frames_end, header_blocks
 from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
 from .markers import (
     KEPT,
@@ -53,18 +57,23 @@ log = structlog.get_logger()
 _NAME = re.compile(r"(wal|free|kept|spent)-(0|[1-9][0-9]{0,18})\.log")
 _INTERRUPTED: Final = re.compile(r"kept-(0|[1-9][0-9]{0,18})\.log\.tmp")
 ZEROS_SIZE: Final = 1 << 20
+SMALL_FILE_BYTES: Final = 64 << 10
+"""Of a file on a volume that has no room for more: enough to delete what takes the room."""
 SPARE_FILES: Final = 2
 """Free files per shard that a closed WAL keeps, and one on a volume that has no room for more."""
 
 
 class WalFile:
-    """A file that is open for writing.  `end` is where the next frame goes."""
+    """A file that is open for writing.  `end` is where the next frame goes, no frame goes beyond
+    `frames_end`."""
 
-    __slots__ = ("end", "file", "path", "salt", "sequence")
+    __slots__ = ("end", "file", "frames_end", "path", "salt", "sequence", "size")
 
-    def __init__(self, path: str, file: StorageFile, sequence: int, salt: int) -> None:
+    def __init__(self, path: str, file: StorageFile, size: int, sequence: int, salt: int) -> None:
         self.path = path
         self.file = file
+        self.size = size
+        self.frames_end = frames_end(size)
         self.sequence = sequence
         self.salt = salt
         self.end = FRAMES_BEGIN
@@ -93,10 +102,12 @@ class ShardFiles:
     def __init__(
         self, storage: Storage, folder: str, shard: int, file_bytes: int, owner: int = 0
     ) -> None:
-        """owner: what its files say of whose they are."""
+        """file_bytes: of a file, where the volume has room.
+
+        owner: what its files say of whose they are.
+        """
         self.folder = folder
         self.file_bytes = file_bytes
-        self.frames_end = frames_end(file_bytes)
         self._storage = storage
         self._shard = shard
         self._owner = owner
@@ -111,7 +122,8 @@ class ShardFiles:
         """Files that exist, used or free."""
 
     def open(self) -> None:
-        """Find the free files; those of another size go.  Nothing else is in use any more."""
+        """Find the free files; those of another size go, unless they are smaller and the volume is
+        short of room.  Nothing else is in use any more."""
         make_dirs(self._storage, self.folder)
         files = list_files(self._storage, self.folder)
         assert not files["wal"], "replayed and recycled before"
@@ -119,9 +131,9 @@ class ShardFiles:
         for number in free:
             path = self._path("free", number)
             file = self._storage.open(path, read_only=True)
-            fits = file.size() == self.file_bytes
+            size = file.size()
             file.close()
-            if fits:
+            if size == self.file_bytes or (_is_of_use(size, self.file_bytes) and self._is_short()):
                 self._free.append(path)
             else:
                 self._storage.unlink(path)
@@ -174,12 +186,26 @@ class ShardFiles:
             self._next_sequence = sequence + 1
         return sequence
 
+    def _is_short(self) -> bool:
+        return is_short(self._storage, self.folder, self.file_bytes)
+
     def _make(self) -> str:
+        try:
+            return self._make_of(self.file_bytes)
+        except OSError as exc:
+            is_needed = self.count < SPARE_FILES and self.file_bytes > SMALL_FILE_BYTES
+            if exc.errno not in NO_SPACE or not is_needed:
+                raise
+            path = self._make_of(SMALL_FILE_BYTES)
+            log.warning("wal_file_small", path=path, bytes=SMALL_FILE_BYTES, error=str(exc))
+            return path
+
+    def _make_of(self, size: int) -> str:
         path = self._path("free", next(self._numbers))
         file = self._storage.open(path, create=True)
         try:
-            for position in range(0, self.file_bytes, ZEROS_SIZE):
-                zeros = bytes(min(ZEROS_SIZE, self.file_bytes - position))
+            for position in range(0, size, ZEROS_SIZE):
+                zeros = bytes(min(ZEROS_SIZE, size - position))
                 write_all(file, zeros, position)
             file.fdatasync()
         except Exception:
@@ -195,7 +221,8 @@ class ShardFiles:
         salt = int.from_bytes(self._storage.random_bytes(8), "big")
         file = self._storage.open(path)
         try:
-            header = Header(self._shard, self.file_bytes, sequence, salt, owner=self._owner)
+            size = file.size()
+            header = Header(self._shard, size, sequence, salt, owner=self._owner)
             for position, block in header_blocks(header):
                 write_all(file, block, position)
             file.fdatasync()
@@ -207,7 +234,7 @@ class ShardFiles:
             self._storage.fsync_dir(self.folder)
         make_marker(self._storage, self.folder, WAL, sequence)
         file = self._storage.open(target)
-        return WalFile(target, file, sequence, salt)
+        return WalFile(target, file, size, sequence, salt)
 
     def keep(self, used: WalFile, keys: Collection[tuple[bytes, int]]) -> None:
         """Copy the frames of these partitions out of a full file, which is then needed no more.
@@ -215,7 +242,7 @@ class ShardFiles:
         Durable when this returns.  The frames of a partition that cannot be synced must not hold
         up all others of its shard.
         """
-        header = Header(self._shard, self.file_bytes, used.sequence, used.salt, owner=self._owner)
+        header = Header(self._shard, used.size, used.sequence, used.salt, owner=self._owner)
         content = read_file(self._storage, used.path)
         copy_out(self._storage, self.folder, content, header, used.end, keys, self._naming)
 
@@ -235,13 +262,12 @@ class ShardFiles:
         trusted False: a write or a sync of it failed, it is unlinked and another made instead.
         """
         used.file.close()
-        is_spare = trusted and not (
-            self._free and is_short(self._storage, self.folder, self.file_bytes)
-        )
+        # Where the volume is short of room the only one is kept, of whatever size it is.
+        fits = not self._free if self._is_short() else used.size == self.file_bytes
         remove_marker(self._storage, self.folder, WAL, used.sequence)
         with self._naming:
             self._set_free(used)
-        if is_spare:
+        if trusted and fits:
             self._free.append(used.path)
         else:
             self._storage.unlink(used.path)
@@ -289,6 +315,11 @@ def is_short(storage: Storage, folder: str, file_bytes: int) -> bool:
         log.warning("room_not_known", path=folder, error=str(exc))
         return False
     return space is not None and space.usable < SPARE_FILES * file_bytes
+
+
+def _is_of_use(size: int, file_bytes: int) -> bool:
+    """Whether a file of this size was a whole one, if those of today have `file_bytes`."""
+    return FILE_SIZE_MIN <= size < file_bytes
 
 
 def discard_used(storage: Storage, folder: str, *, keep: int, kept: int) -> None:

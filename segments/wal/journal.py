@@ -33,7 +33,16 @@ import structlog
 from ..background import Housekeeper
 from ..disk.storage import Storage, make_dirs
 from ..witness import WAL_FROM, say_least, witness_folder
-from .files import SPARE_FILES, ShardFiles, discard_used, in_use, is_short, unlink_free
+from .files import (
+    SMALL_FILE_BYTES,
+    SPARE_FILES,
+    ShardFiles,
+    discard_used,
+    in_use,
+    is_short,
+    list_files,
+    unlink_free,
+)
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
@@ -244,6 +253,14 @@ class Wal:
             unused = self._replayed.unused.get(shard, ())
             given = unlink_free(self._storage, folder, shard, unused) or given
         return given
+
+    def lacks_room(self) -> bool:
+        """Before `absorbed`: whether a shard has no file, and there is hardly room to make one."""
+        folders = shard_folders(self._storage, self._root)
+        there = [list_files(self._storage, folder) for folder in folders.values()]
+        has_files = len([files for files in there if files["wal"] or files["free"]])
+        size = min(self.config.file_bytes, SMALL_FILE_BYTES)
+        return has_files < self.config.shards and is_short(self._storage, self._root, size)
 
     def _discard(self, *, keep: int, kept: int = -1) -> None:
         folders = shard_folders(self._storage, self._root)

@@ -229,7 +229,7 @@ class Shard:
                 or self._asked != self._settled
                 or active is None
                 or self._given_up is not None
-                or active.end + size > self._files.frames_end
+                or active.end + size > active.frames_end
             ):
                 return False
             self.syncs_here += 1
@@ -530,12 +530,11 @@ class Shard:
     def _append_all(self, frames: Sequence[Frame], group: Group) -> bool:
         """Write these frames of the group and sync; whether a MARK has to follow."""
         flags = place = 0
-        limit = self._files.frames_end
         while place < len(frames):
             active = self._active
-            if active is None or active.end + frames[place].size > limit:
+            if active is None or active.end + frames[place].size > active.frames_end:
                 active = self._roll(frames[place])
-            flags = 0
+            flags, limit = 0, active.frames_end
             if group.has_control and crosses_a_page(frames[place:], active.end, limit):
                 flags |= AWAITS_MARK
             # Before the write: what fails half way may be in the file all the same.
@@ -573,8 +572,7 @@ class Shard:
         return bool(flags)
 
     def _roll(self, frame: Frame) -> WalFile:
-        """The next file; the active one is full."""
-        assert frame.size <= self._files.frames_end - FRAMES_BEGIN, "whoever brings it has a limit"
+        """The next file; the active one is full.  Raises OSError."""
         began = self._inline_budget.now()
         try:
             following = self.supply.next_file()
@@ -586,6 +584,10 @@ class Shard:
         self._active = following
         if self.full_count * 2 >= self._files_max:
             self._checkpoint_soon()
+        if FRAMES_BEGIN + frame.size > following.frames_end:
+            assert following.size < self._files.file_bytes, "whoever brings it has a limit"
+            why = "the volume has no room for a file of the WAL that this fits into"
+            raise OSError(errno.ENOSPC, why, following.path)
         return following
 
     def _retire(self, *, trusted: bool) -> None:

@@ -20,7 +20,7 @@ from segbroker.segments.disk.storage import (
 from segbroker.segments.errors import StorageError
 from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.settings.topic_config import TopicConfig
-from segbroker.segments.wal.files import is_short
+from segbroker.segments.wal.files import SMALL_FILE_BYTES, is_short
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.replay import Replay
 
@@ -322,3 +322,57 @@ def test_a_start_on_a_short_volume_keeps_two_files_of_its_wal() -> None:
     small = SmallDisk.over(disk.after_kill(), 0)
     begun(small)
     assert len(small.listdir(f"{ROOT}/shard-00")) == 2
+
+
+LARGE_WAL = WalConfig(file_bytes=2 << 20, shard_bytes=8 << 20)
+
+
+def stopped(wal: WalConfig) -> MemoryStorage:
+    """Two topics with a record each, and an orderly stop."""
+    disk = MemoryStorage()
+    manager = DiskManager(
+        DATA, storage=disk, flushers=0, now_ms=1_000, wal=wal, reserve_bytes=1 << 20
+    )
+    manager.open()
+    for name in ("t", "other"):
+        manager.create_topic(name, 1, TopicConfig({"durability": "fsync"}))
+    append(manager, b"a record")
+    manager.close()
+    return disk
+
+
+def sizes(disk: MemoryStorage) -> set[int]:
+    """Those of the files of the write-ahead log that are written, or will be."""
+    names = [name for name in disk.listdir(WAL) if not name.startswith("kept-")]
+    return {disk.open(f"{WAL}/{name}").size() for name in names}
+
+
+def test_larger_files_that_a_full_volume_has_no_room_for_leave_those_that_there_are() -> None:
+    disk = SmallDisk.over(stopped(SMALL_WAL), 0)
+    manager = DiskManager(DATA, storage=disk, flushers=0, now_ms=1_000, wal=LARGE_WAL)
+    manager.open()
+    manager.delete_topic("other")
+    assert sizes(disk) == {SMALL_WAL.file_bytes}
+    with pytest.raises(StorageError, match="No space left"):
+        append(manager, bytes(2 * SMALL_WAL.file_bytes))
+    disk.capacity = None
+    manager.housekeeping(100_000)
+    for number in range(8):  # through the small ones
+        append(manager, b"%d" % number * 10_000)
+    assert sizes(disk) == {LARGE_WAL.file_bytes}, "where there is room they go"
+    manager.close()
+
+
+def test_a_start_without_a_file_of_the_wal_on_a_full_volume_makes_a_small_one() -> None:
+    before = stopped(LARGE_WAL)
+    for name in before.listdir(WAL):
+        before.unlink(f"{WAL}/{name}")
+    disk = SmallDisk.over(before, 0)
+    manager = DiskManager(
+        DATA, storage=disk, flushers=0, now_ms=1_000, wal=LARGE_WAL, reserve_bytes=1 << 20
+    )
+    manager.open()
+    manager.delete_topic("other")
+    assert sizes(disk) == {SMALL_FILE_BYTES}
+    assert not disk.exists(f"{DATA}/reserve")
+    manager.close()

@@ -11,6 +11,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.checks.findings import Finding
@@ -217,6 +218,17 @@ def test_what_an_orderly_stop_has_settled_vouches_in_every_later_life() -> None:
     assert gaps == [(3, 9, "corruption")]
     assert append(handler, batch_of(b"next")).base_offset == 9
     assert handler.leader_epoch == 1
+
+
+def test_the_gap_of_an_older_copy_sends_nobody_to_a_quarantine_that_is_not_there() -> None:
+    disk, older = life("fsync", orderly=True, ends=stopped)
+    put_over(disk, older, PARTITION)
+    with capture_logs() as told:
+        manager_on(disk).get_handler("t", 0)
+    (gap,) = [line for line in told if line["event"] == "recovery_gap"]
+    assert not disk.exists(f"{PARTITION}/quarantine")
+    assert "quarantine" not in gap["advice"]
+    assert "an older copy" in gap["advice"]
 
 
 def test_a_class_that_changes_goes_on_behind_what_was_settled() -> None:
