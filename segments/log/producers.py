@@ -178,7 +178,7 @@ def _steps(begin: int, end: int) -> int:
 class ProducerTable:
     """All producers of one partition."""
 
-    __slots__ = ("_loaded", "_producers", "_stale_since", "transactions")
+    __slots__ = ("_loaded", "_looked_ms", "_producers", "_stale_since", "transactions")
 
     def __init__(
         self,
@@ -190,6 +190,7 @@ class ProducerTable:
         # Producers whose records look too old, as they were then, and since when; see `stale`.
         self._stale_since: dict[int, tuple[Producer, int]] = {}
         self._loaded: dict[int, Producer] = {}
+        self._looked_ms = -1
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -264,7 +265,8 @@ class ProducerTable:
 
     def stale(self, now_ms: int, after_ms: int, *, is_idle: bool) -> list[tuple[int, Producer]]:
         """The producers that did nothing for so long, unless a transaction is open, for `forget`.
-        One thread at a time, without the append lock: there may be very many.
+        One thread at a time, without the append lock: there may be very many, so they are looked at
+        one for each millisecond: a hundred thousand every 100 s, though this is asked each second.
 
         is_idle: nothing was appended for as long.  Otherwise what is known of a producer is the
         time of its records, which somebody who copies old ones takes from there: he is forgotten
@@ -272,6 +274,9 @@ class ProducerTable:
         it was so when the log was opened: who was cut off by a restart has come back by then, and
         restarts may come more often than `after_ms`.
         """
+        if 0 <= now_ms - self._looked_ms < len(self._producers):
+            return []
+        self._looked_ms = now_ms
         opened, seen = self.transactions.open, self._stale_since
         loaded, self._loaded = self._loaded, {}
         stale: dict[int, tuple[Producer, int]] = {}

@@ -2,11 +2,13 @@
 
 from types import TracebackType
 
+import pytest
+
 from segbroker.protocol.markers import Outcome, encode_marker
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.directory.age_clock import HOLD_MS
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.log.producers import AFTER_START_MS
+from segbroker.segments.log.producers import AFTER_START_MS, KnownBatch, Producer, ProducerTable
 from segbroker.segments.partition.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 
 from .test_retention import manager_on, partition_on
@@ -82,6 +84,38 @@ def test_an_idle_partition_forgets_all_at_once() -> None:
     assert known(handler) == [7, 8]
     manager.keep_house_now(NOW + DAY + 1)
     assert known(handler) == []
+
+
+def test_of_thousands_one_is_looked_at_for_each_millisecond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Housekeeping asks each second: a hundred thousand would cost it a tenth of a processor."""
+    count, hour = 3_000, 3_600_000
+    looked: list[int] = []
+    last_ms = Producer.last_ms.fget
+    assert last_ms is not None
+
+    def counted(self: Producer) -> int:
+        looked.append(self.epoch)
+        return last_ms(self)
+
+    monkeypatch.setattr(Producer, "last_ms", property(counted))
+    batch = KnownBatch(0, 0, 0, NOW)
+    table = ProducerTable({number: Producer(0, (batch,)) for number in range(count)})
+    for at_ms in range(NOW, NOW + hour, 1_000):
+        assert table.stale(at_ms, DAY, is_idle=False) == []
+    assert len(looked) == hour
+    old = table.stale(NOW + DAY + 1, DAY, is_idle=True)
+    assert len(old) == count
+    table.forget(old)
+    assert len(table) == 0
+
+
+def test_a_clock_that_is_set_back_does_not_keep_producers_from_being_looked_at() -> None:
+    batch = KnownBatch(0, 0, 0, OLD)
+    table = ProducerTable({number: Producer(0, (batch,)) for number in range(3_000)})
+    table.stale(NOW + 10 * DAY, 20 * DAY, is_idle=True)
+    assert len(table.stale(NOW, DAY, is_idle=True)) == 3_000
 
 
 class HeldLock:
