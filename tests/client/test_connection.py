@@ -6,14 +6,18 @@ import pytest
 
 from segbroker.client.connection import Connection, State
 from segbroker.client.errors import ConnectionLost, PeerError, TimedOut, UnsupportedByBroker
+from segbroker.client.login import Login
+from segbroker.client.security import Security
 from segbroker.client.spoken import SPOKEN, Reply
 from segbroker.protocol.api_keys import ApiKey, ApiVersionRange, is_vendor, request_class
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import encode_response
 from segbroker.protocol.messages_core import (
     ApiVersionsResponse,
     ApiVersionsResponseKey,
     MetadataRequest,
     MetadataResponse,
+    ProduceRequest,
 )
 
 from .simulated import World
@@ -220,3 +224,42 @@ def test_what_was_sent_in_part_goes_on_where_it_stopped() -> None:
         made.sent(size)
     assert taken == b"abcdefghi"
     assert not made.outgoing
+
+
+def test_a_request_without_a_reply_is_done_when_it_is_sent_and_has_a_deadline_until_then() -> None:
+    made = ready({ApiKey.PRODUCE: (3, 8)})
+    told: list[object] = []
+    for number in range(2):
+        made.send_unanswered(
+            ProduceRequest(acks=0, timeout_ms=9, topic_data=[]),
+            lambda number=number: told.append(number),  # type: ignore[misc]
+            lambda error, _, number=number: told.append((number, type(error))),  # type: ignore[misc]
+            deadline_ms=100 + number,
+        )
+    size = sum(map(len, made.outgoing))
+    made.sent(size - 1)
+    assert told == [0]
+    assert made.next_deadline_ms() == 101
+    made.expire(100)
+    assert made.is_ready
+    made.expire(101)
+    assert told == [0, (1, TimedOut)]
+    assert "did not take a request in time" in str(made.error)
+    made.sent(1)  # of a thread that was just at it
+    assert len(told) == 2
+
+
+def test_a_broker_that_refuses_to_say_its_versions_is_said_to() -> None:
+    made = connection()
+    receive(made, versions({}, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, version=4))
+    assert str(made.error) == "broker:9092: ApiVersions answered error code 31"
+
+
+def test_a_broker_without_logins_is_asked_for_none() -> None:
+    security = Security(mechanism="PLAIN", user="u", password="p")
+    made = Connection(
+        "broker", 9092, client_id="test", deadline_ms=5_000, new_login=partial(Login, security, {})
+    )
+    made.connected()
+    receive(made, versions({ApiKey.METADATA: (0, 12)}))
+    assert str(made.error) == "broker:9092: the broker knows no logins"
