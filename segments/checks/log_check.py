@@ -33,7 +33,7 @@ from ..replay.restoring import Restored, gaps_of, lasting_row, restored
 from ..wal.frames import Frame
 from .findings import Finding, Level, Progress, damage, no_files, note, unreadable
 
-_REPAIRED = "the next read or scrub puts a gap in their place; damaged bytes are kept in quarantine/"
+_REPAIRED = "the next read or scrub puts a gap in their place; quarantine/ keeps damaged bytes"
 _PUT_BACK = "the write-ahead log holds records that it lost, and a start puts them back"
 _INDEX = "it is made again from the log when it is needed"
 _NOT_REMOVED = "an opening behind a crash fails until somebody removes the directory"

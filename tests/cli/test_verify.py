@@ -451,7 +451,7 @@ def test_the_sentences_name_path_offsets_and_what_a_start_does(data: Path) -> No
         "DAMAGE: topics/t/partition_0/t_partition_0_segment_1.log: it is damaged at byte 129"
         " (valid batches follow), offsets [4, 5) are lost",
         "        a start of the broker: the next read or scrub puts a gap in their place;"
-        " damaged bytes are kept in quarantine/",
+        " quarantine/ keeps damaged bytes",
     ]
 
 

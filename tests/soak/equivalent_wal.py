@@ -152,9 +152,9 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "Shard.commit_here",
         "self.vouching.has_riders # as many as there are partitions: the thread's or "
         "self.failure is not None or self._asked != self._settled or active is None or "
-        "self._given_up is not None or active.end + size > self._files.frames_end",
+        "self._given_up is not None or active.end + size > active.frames_end",
         "(self.vouching.has_riders or self._asked != self._settled or active is None or "
-        "(self._given_up is not None) or (active.end + size > self._files.frames_end))",
+        "(self._given_up is not None) or (active.end + size > active.frames_end))",
         0,
     ): ("second line: a group of a shard that failed is refused when it is written, and told"),
     (
@@ -162,9 +162,9 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "Shard.commit_here",
         "self.vouching.has_riders # as many as there are partitions: the thread's or "
         "self.failure is not None or self._asked != self._settled or active is None or "
-        "self._given_up is not None or active.end + size > self._files.frames_end",
+        "self._given_up is not None or active.end + size > active.frames_end",
         "(self.vouching.has_riders or self.failure is not None or active is None or "
-        "(self._given_up is not None) or (active.end + size > self._files.frames_end))",
+        "(self._given_up is not None) or (active.end + size > active.frames_end))",
         0,
     ): ("second line: it was looked at before the lock, and who asks in between is no earlier"),
     ("wal.shard", "Shard._retire", "self._has_control = False", "pass", 0): (
@@ -239,7 +239,7 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "(self.snapshot is not None)",
         0,
     ): ("cost: a snapshot with each checkpoint"),
-    ("wal.files", "ShardFiles._make", "file.fdatasync()", "pass", 0): (
+    ("wal.files", "ShardFiles._make_of", "file.fdatasync()", "pass", 0): (
         "cost: the sync of the header, the first one, is that of the zeros"
     ),
     ("wal.files", "unlink_free", "is_given", "(not is_given)", 0): (
