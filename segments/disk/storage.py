@@ -40,6 +40,8 @@ _NOT_OURS: Final = frozenset(
 """What a sync says of a directory that this process may not change, or whose file system knows no
 sync of one."""
 SMALL_FILE: Final = 4096
+PAGE: Final = 4096
+"""Bytes that a disk gives, or does not, together."""
 TEMPORARY: Final = ".tmp"
 """How names end that `put_file` gives; a start removes what a crash has left of them."""
 _in_turn: Final[WeakValueDictionary[str, threading.RLock]] = WeakValueDictionary()
@@ -167,6 +169,29 @@ def read_file(storage: Storage, path: str) -> bytearray:
             content = bytearray(file.size())
             count = file.pread(memoryview(content), 0)
         del content[count:]
+        return content
+    finally:
+        file.close()
+
+
+def read_file_given(storage: Storage, path: str) -> bytearray:
+    """As `read_file`, but with zeros in the place of what the disk does not give (EIO).  Raises
+    OSError: any other, or EIO where it does not even open the file."""
+    try:
+        return read_file(storage, path)
+    except OSError as exc:
+        if exc.errno != errno.EIO:
+            raise
+    file = storage.open(path, read_only=True)
+    try:
+        content = bytearray(file.size())
+        for begin in range(0, len(content), PAGE):
+            piece = memoryview(content)[begin : begin + PAGE]
+            try:
+                file.pread(piece, begin)
+            except OSError as exc:
+                if exc.errno != errno.EIO:
+                    raise
         return content
     finally:
         file.close()

@@ -7,7 +7,8 @@ What is not sealed was checked a moment ago; a sealed segment is compared with i
 that does not match every batch is checked: a header that lost a bit speaks of another producer, or
 of a sequence that nobody has sent.  Damage is passed over, whether it is in a header or not.  Whose
 batches stood there nobody knows: as behind a lost tail every producer is taken at its word with its
-next batch, unless a batch of it follows in the log.
+next batch, unless a batch of it follows in the log.  A bad sector is damage as well, and no more
+than that: readers are given what lies beside it, by the transactions that are known here.
 
 Offsets of gaps are counted: an epoch that begins behind what was lost may be sent from its
 beginning again (producers.py).  Not where batches were there that nobody knows any more: without
@@ -29,7 +30,7 @@ from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.record_batch import BatchHeader, GapReason, gap_reason, read_header
 
 from ..decisions import Epochs, Tail, scan
-from ..disk.storage import Storage, read_file
+from ..disk.storage import Storage, read_file, read_file_given
 from ..errors import CorruptSegment
 from ..files.manifest import Row
 from ..log.partition_log import PartitionLog
@@ -111,7 +112,7 @@ def _checked(
     """Those of a sealed segment.  Raises CorruptSegment, OSError."""
     path = paths.log(row.number)
     try:
-        data = memoryview(read_file(storage, path))
+        data = memoryview(read_file_given(storage, path))
     except OSError as exc:
         if exc.errno not in (errno.ENOENT, errno.EIO):
             raise

@@ -5,6 +5,8 @@ import errno
 
 import pytest
 
+from segbroker.protocol.markers import Outcome, encode_marker
+from segbroker.protocol.record_batch import encode_batch, read_header
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.checks.findings import Finding
 from segbroker.segments.directory.manager import DiskManager
@@ -283,6 +285,37 @@ class _Sectors(MemoryFile):
 
     def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
         return None  # nothing is in memory
+
+
+def test_transactions_beside_a_bad_sector_are_known_after_a_kill() -> None:
+    disk = _BadSector()
+    manager = manager_on(disk)
+    config = {"segment.bytes": "40000", "index.interval.bytes": "4096"}
+    manager.create_topic("t", 1, TopicConfig(config))
+    handler = manager.get_handler("t", 0)
+    for producer_id in (7, 9):
+        batch = encode_batch(
+            [b"x" * 4_200],
+            timestamps_ms=1_000,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        append(handler, memoryview(bytearray(batch)))
+    marker = memoryview(encode_marker(Outcome.ABORT, 7, 0, 1_000))
+    handler.append(marker, read_header(marker), 1_000)
+    for _ in range(10):
+        append(handler, batch_of(b"x" * 4_200))
+    before = handler.transactions
+    assert len(handler.sealed_numbers()) == len(before.aborted) == len(before.open) == 1
+    image = disk.after_kill()
+    disk = _BadSector()
+    disk._root, disk._boot = image._root, image._boot
+    disk.path, disk.position = PATHS.log(0), 5 * len(batch)
+
+    after = manager_on(disk).get_handler("t", 0).transactions
+    assert (after.aborted, after.open) == (before.aborted, before.open)
 
 
 @pytest.mark.parametrize("block", range(9))

@@ -7,7 +7,7 @@ from segbroker.segments.errors import StorageError
 from .driver import Driver
 from .recording import Fault
 from .registry import scenario
-from .scenarios_faults import fault
+from .scenarios_faults import fault, without_marks
 
 FSYNC, DISK = "fsync", "disk"
 HOUR = 3_600_000
@@ -87,3 +87,13 @@ def the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process(driver: Dri
 def the_sync_of_a_deletion_of_segments_fails_and_another_process(driver: Driver) -> None:
     driver.append("t", count=6)
     a_deletion_fails_and_another_process_shows_it(driver, 5)
+
+
+@scenario(durability=FSYNC)
+def the_sync_of_a_deletion_fails_without_a_mark_and_another_process(driver: Driver) -> None:
+    # Nothing but its bytes written once more makes the row durable then.
+    without_marks(driver)
+    driver.append("t", count=3)
+    driver.close()
+    driver.open()
+    a_deletion_fails_and_another_process_shows_it(driver, 2)
