@@ -1,11 +1,12 @@
-"""Apache Kafka's own integration tests of share groups, streams groups and requests of the other
-groups, out of its test jars.
+"""Apache Kafka's own integration tests of share groups, streams groups, requests of the other
+groups, and clients of today, out of its test jars.
 
 `ShareConsumerTest` has Java's share consumer do everything that it can; three classes more speak
 the requests themselves.  They start a cluster inside of their process: a class of ours
 (shares_harness/KafkaClusterTestKit.java), in the place of Kafka's, starts a daemon for each test
 instead, and makes the topic at which 63 of them look last: these are not counted as passed
-(kafka-shares.in_part).  Nothing else is changed.
+(kafka-shares.in_part).  A topic gets one replica (kafka_harness/NewTopic.java).  Nothing else is
+changed.
 
 Share groups and streams groups are finished since 4.2: these tests are newer than those of
 kafka.py, and so are those of classes that are played there, too.
@@ -19,7 +20,7 @@ from . import junit
 from .daemon_door import Door, door
 from .maven import Artifact
 from .places import Missing
-from .verdicts import Outcome, allow_list
+from .verdicts import Outcome, allow_list, part_list
 
 VERSION: Final = "4.3.1"
 KAFKA: Final = "org.apache.kafka"
@@ -43,6 +44,21 @@ CLASSES: Final = (
     "kafka.server.DescribeGroupsRequestTest",
     "kafka.server.ListGroupsRequestTest",
     "kafka.server.DeleteGroupsRequestTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerSubscriptionTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerCommitTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerCallbackTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerAssignTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerFetchTest",
+    "org.apache.kafka.clients.consumer.ConsumerTopicCreationTest",
+    "org.apache.kafka.clients.producer.ProducerFailureHandlingTest",
+    "org.apache.kafka.clients.producer.ProducerIdExpirationTest",
+    "org.apache.kafka.clients.producer.ProducerCompressionTest",
+    "org.apache.kafka.clients.producer.ProducerIntegrationTest",
+    "org.apache.kafka.clients.TransactionsExpirationTest",
+    "org.apache.kafka.clients.TransactionsWithMaxInFlightOneTest",
+    "org.apache.kafka.clients.admin.AdminFenceProducersTest",
+    "org.apache.kafka.clients.admin.ConcurrentListOffsetsRequestTest",
+    "org.apache.kafka.clients.admin.DynamicGroupConfigIntegrationTest",
 )
 ARTIFACTS: Final = (
     Artifact(KAFKA, "kafka-clients-integration-tests", VERSION, is_tests=True),
@@ -64,7 +80,12 @@ ARTIFACTS: Final = (
     Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 HERE: Final = Path(__file__).parent
-SOURCES: Final = (*(HERE / "shares_harness").iterdir(), *(HERE / "java_harness").iterdir())
+SOURCES: Final = (
+    *(HERE / "shares_harness").iterdir(),
+    *(HERE / "java_harness").iterdir(),
+    *(HERE / "kafka_harness" / name for name in ("NewTopic.java", "ReplicaLimit.java")),
+)
+IN_PART: Final = {test.partition(".")[0] for test in part_list("kafka-shares")}
 CLASS_TIMEOUT_S: Final = 3_600
 
 
@@ -101,6 +122,7 @@ def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, O
         properties={
             "segbroker.door": str(daemons.port),
             "segbroker.test": short,
+            "segbroker.share.state": str(short in IN_PART).lower(),
             "org.slf4j.simpleLogger.defaultLogLevel": "error",
         },
     )

@@ -1,9 +1,10 @@
 """Kafka Streams' own integration tests of a release that has the streams protocol (KIP-1071).
 
 The classes here are those that run applications with `group.protocol=streams`, most of them beside
-the classic protocol, each as a test of its own.  Since 4.0 they stand in a module of their own, and
-their cluster is the one of Kafka's other tests: it is replaced as for share groups
-(shares_harness/KafkaClusterTestKit.java).  Nothing else is changed.
+the classic protocol, each as a test of its own, and those of the tool `kafka-streams-groups`.
+Since 4.0 they stand in modules of their own, and their cluster is the one of Kafka's other tests:
+it is replaced as for share groups (shares_harness/KafkaClusterTestKit.java).  Nothing else is
+changed.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -19,18 +20,34 @@ from .verdicts import Outcome, allow_list
 
 KAFKA: Final = "org.apache.kafka"
 PACKAGE: Final = "org.apache.kafka.streams.integration."
+TOOLS: Final = "org.apache.kafka.tools.streams."
 CLASSES: Final = (
-    "EosIntegrationTest",
-    "HandlingSourceTopicDeletionIntegrationTest",
-    "IQv2EndpointToPartitionsIntegrationTest",
-    "InternalTopicIntegrationTest",
-    "JoinWithIncompleteMetadataIntegrationTest",
-    "KStreamRepartitionIntegrationTest",
-    "RebalanceProtocolMigrationIntegrationTest",
-    "RestoreIntegrationTest",
-    "SmokeTestDriverIntegrationTest",
-    "StandbyTaskCreationIntegrationTest",
-    "StreamsUncaughtExceptionHandlerIntegrationTest",
+    *(
+        f"{PACKAGE}{name}"
+        for name in (
+            "EosIntegrationTest",
+            "HandlingSourceTopicDeletionIntegrationTest",
+            "IQv2EndpointToPartitionsIntegrationTest",
+            "InternalTopicIntegrationTest",
+            "JoinWithIncompleteMetadataIntegrationTest",
+            "KStreamRepartitionIntegrationTest",
+            "RebalanceProtocolMigrationIntegrationTest",
+            "RestoreIntegrationTest",
+            "SmokeTestDriverIntegrationTest",
+            "StandbyTaskCreationIntegrationTest",
+            "StreamsUncaughtExceptionHandlerIntegrationTest",
+        )
+    ),
+    *(
+        f"{TOOLS}{name}"
+        for name in (
+            "ListStreamsGroupTest",
+            "DescribeStreamsGroupTest",
+            "DeleteStreamsGroupTest",
+            "DeleteStreamsGroupOffsetTest",
+            "ResetStreamsGroupOffsetTest",
+        )
+    ),
 )
 ARTIFACTS: Final = (
     Artifact(KAFKA, "kafka-streams", VERSION),
@@ -86,13 +103,14 @@ def play(folder: Path, words: list[str]) -> dict[str, Outcome]:
 
 
 def _play(folder: Path, name: str, path: str, daemons: Door) -> dict[str, Outcome]:
+    short = name.rpartition(".")[2]
     machine = junit.Machine(
         path,
         properties={
             "segbroker.door": str(daemons.port),
-            "segbroker.test": name,
+            "segbroker.test": short,
         },
     )
-    expected = [test for test in allow_list("kafka-streams-groups") if test.startswith(f"{name}.")]
-    selected = [f"--select-class={PACKAGE}{name}"]
-    return junit.play(machine, selected, expected, folder / name, CLASS_TIMEOUT_S)
+    expected = [test for test in allow_list("kafka-streams-groups") if test.startswith(f"{short}.")]
+    selected = [f"--select-class={name}"]
+    return junit.play(machine, selected, expected, folder / short, CLASS_TIMEOUT_S)

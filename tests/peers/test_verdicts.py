@@ -1,4 +1,4 @@
-"""An allow list may only grow: what that means for one run."""
+"""What an allow list means for one run."""
 
 import pytest
 

@@ -5,9 +5,9 @@
 
 Those of the second list have to end well, too, and are never counted as passed.
 
-A list has one test per line; text behind a # with a space before it is a remark.  Nothing is ever
-taken off them: a test that ended well once and fails now is a regression of ours, or of the suite's
-pinned version.
+A list has one test per line; text behind a # with a space before it is a remark.  A test that ended
+well once and fails now is a regression of ours, or of the suite's pinned version: only what a
+decision answers otherwise since then is taken off them (docs/peers.md names it).
 """
 
 from collections.abc import Iterable, Mapping

@@ -14,10 +14,15 @@ import kafka.network.SocketServer;
 import kafka.raft.KafkaRaftManager;
 import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
+import kafka.server.KafkaApis;
 import kafka.server.KafkaConfig;
+import kafka.server.ReplicaLimit;
 import kafka.server.SharedServer;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.ScramCredentialInfo;
+import org.apache.kafka.clients.admin.ScramMechanism;
+import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -25,28 +30,33 @@ import org.apache.kafka.common.Node;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.internals.Topic;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.controller.Controller;
+import org.apache.kafka.coordinator.group.Group;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.metadata.LeaderAndIsr;
+import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
 import org.apache.kafka.server.common.ShareVersion;
 import org.apache.kafka.server.common.StreamsVersion;
+import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
 import org.mockito.Mockito;
 import org.mockito.invocation.InvocationOnMock;
+import scala.Option;
 import segbroker.Door;
 
 /**
  * In the place of Kafka's class of this name: the cluster of a test.  One daemon is any number of
- * brokers.
+ * brokers; a topic gets one replica (see ReplicaLimit).
  *
  * What is asked of a broker here is whether it runs, to end and to start, its port and settings, and
  * which topics there are, by which ids.  Anything else is refused.
  *
  * The last assertion of 63 tests is that Kafka has written more than two records about share groups
  * to a topic of its own.  The broker under test keeps these elsewhere and has no such topic: here one
- * is made, with three empty records in it, so that these tests come to their end.  That assertion
+ * is made for their class, with three empty records in it, so that they come to their end.  That assertion
  * then says nothing, and the tests are not counted as passed (kafka-shares.in_part).
  */
 public class KafkaClusterTestKit implements AutoCloseable {
@@ -56,17 +66,28 @@ public class KafkaClusterTestKit implements AutoCloseable {
     private final Map<Integer, BrokerServer> brokers = new TreeMap<>();
     private final MockFaultHandler faults = new MockFaultHandler("none");
     private final KRaftMetadataCache metadata = Mockito.mock(KRaftMetadataCache.class, this::known);
+    private final KafkaApis requests = Mockito.mock(KafkaApis.class, this::served);
     private final SocketServer socket = Mockito.mock(SocketServer.class, this::bound);
     private final GroupCoordinator coordinator =
         Mockito.mock(GroupCoordinator.class, KafkaClusterTestKit::coordinated);
     private final ControllerServer controller = Mockito.mock(ControllerServer.class, this::controlled);
+    private final SecurityProtocol protocol;
     private final KafkaConfig config;
+    private final Map<String, Object> client = new HashMap<>();
     private String daemon;
     private int port;
     private boolean isUp;
 
     private KafkaClusterTestKit(TestKitNodes nodes, Map<String, Object> properties) {
         this.properties = new HashMap<>(properties);
+        // Kafka's default; where it is not set, ours is another.
+        this.properties.putIfAbsent("num.partitions", "1");
+        protocol = nodes.brokerListenerProtocol();
+        if (protocol == SecurityProtocol.SASL_PLAINTEXT) {
+            this.properties.putIfAbsent("sasl.enabled.mechanisms", "PLAIN");
+            this.properties.putIfAbsent("authorizer.class.name", StandardAuthorizer.class.getName());
+            this.properties.putIfAbsent("super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN);
+        }
         nodes.brokerNodes().forEach((id, node) -> {
             this.properties.putAll(node.propertyOverrides());
             brokers.put(id, Mockito.mock(BrokerServer.class, this::answer));
@@ -78,6 +99,8 @@ public class KafkaClusterTestKit implements AutoCloseable {
             this.properties.put("group.coordinator.rebalance.protocols", protocols);
         }
         config = settings();
+        ReplicaLimit.brokers = brokers.size();
+        ReplicaLimit.defaults = topicDefaults();
     }
 
     /** By the nodes that are asked for it is known which brokers there are. */
@@ -107,18 +130,24 @@ public class KafkaClusterTestKit implements AutoCloseable {
 
     public void startup() throws ExecutionException, InterruptedException {
         try {
-            JsonNode said = Door.start(properties, LISTENER, "PLAINTEXT");
+            JsonNode said = Door.start(properties, LISTENER, protocol.name);
             daemon = said.get("handle").asText();
             port = said.get("ports").get(LISTENER).asInt();
+            said.get("client").fields().forEachRemaining(one -> client.put(one.getKey(), one.getValue().asText()));
             isUp = true;
         } catch (IOException error) {
             throw new ExecutionException(error);
         }
-        fill(Topic.SHARE_GROUP_STATE_TOPIC_NAME);
+        if (protocol == SecurityProtocol.SASL_PLAINTEXT) {
+            addUser(JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD);
+            addUser(JaasUtils.KAFKA_PLAIN_USER1, JaasUtils.KAFKA_PLAIN_USER1_PASSWORD);
+        }
+        if (Boolean.getBoolean("segbroker.share.state")) {
+            fill(Topic.SHARE_GROUP_STATE_TOPIC_NAME);
+        }
     }
 
     private void fill(String topic) throws ExecutionException, InterruptedException {
-        Map<String, Object> client = Map.of("bootstrap.servers", bootstrapServers());
         try (Admin admin = Admin.create(client)) {
             admin.createTopics(List.of(new NewTopic(topic, 3, (short) 1))).all().get();
         }
@@ -127,6 +156,14 @@ public class KafkaClusterTestKit implements AutoCloseable {
             for (int n = 0; n < 3; n++) {
                 producer.send(new ProducerRecord<>(topic, n, null, new byte[0])).get();
             }
+        }
+    }
+
+    /** Who logs in by PLAIN, with what Kafka's own set-up code gives its brokers. */
+    private void addUser(String name, String password) throws ExecutionException, InterruptedException {
+        ScramCredentialInfo info = new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096);
+        try (Admin admin = Admin.create(client)) {
+            admin.alterUserScramCredentials(List.of(new UserScramCredentialUpsertion(name, info, password))).all().get();
         }
     }
 
@@ -183,6 +220,12 @@ public class KafkaClusterTestKit implements AutoCloseable {
                 return Mockito.mock(SharedServer.class, Mockito.RETURNS_DEEP_STUBS);
             case "groupCoordinator":
                 return coordinator;
+            case "dataPlaneRequestProcessor":
+                return requests;
+            case "authorizerPlugin":
+                return Option.empty();
+            case "boundPort":
+                return port;
             case "metadataCache":
                 return metadata;
             case "socketServer":
@@ -205,8 +248,20 @@ public class KafkaClusterTestKit implements AutoCloseable {
         return new KafkaConfig(all);
     }
 
+    /** Kafka's defaults of topics, where the test has set them. */
+    private Map<String, String> topicDefaults() {
+        Map<String, String> wanted = new HashMap<>();
+        ServerTopicConfigSynonyms.ALL_TOPIC_CONFIG_SYNONYMS.forEach((name, synonyms) -> synonyms.stream()
+            .filter(one -> properties.containsKey(one.name()))
+            .findFirst()
+            .ifPresent(one -> wanted.put(name, one.converter().apply(properties.get(one.name()).toString()))));
+        return wanted;
+    }
+
     private Object controlled(InvocationOnMock asked) {
         switch (asked.getMethod().getName()) {
+            case "authorizerPlugin":
+                return Option.empty();
             case "controller":
                 return Mockito.mock(Controller.class, this::controlled);
             case "findAllTopicIds":
@@ -220,7 +275,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
 
     private Map<String, Uuid> topicIds() {
         Map<String, Uuid> found = new HashMap<>();
-        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrapServers()))) {
+        try (Admin admin = Admin.create(client)) {
             admin.listTopics().listings().get().forEach(one -> found.put(one.name(), one.topicId()));
         } catch (ExecutionException | InterruptedException error) {
             throw new IllegalStateException(error);
@@ -230,6 +285,11 @@ public class KafkaClusterTestKit implements AutoCloseable {
 
     private static Object coordinated(InvocationOnMock asked) {
         return asked.getMethod().getName().equals("groupMetadataTopicConfigs") ? new Properties() : plain(asked);
+    }
+
+    private Object served(InvocationOnMock asked) {
+        return asked.getMethod().getName().equals("isConsumerGroupProtocolEnabled")
+            ? config.groupCoordinatorRebalanceProtocols().contains(Group.GroupType.CONSUMER) : plain(asked);
     }
 
     private Object bound(InvocationOnMock asked) {
@@ -244,7 +304,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
                 return List.of(new Node(0, "localhost", port));
             case "numPartitions":
                 String topic = asked.getArgument(0);
-                try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrapServers()))) {
+                try (Admin admin = Admin.create(client)) {
                     return Optional.of(
                         admin.describeTopics(List.of(topic)).topicNameValues().get(topic).get().partitions().size());
                 } catch (ExecutionException error) {
