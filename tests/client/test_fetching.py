@@ -26,7 +26,8 @@ from segbroker.client.settings import ConsumerSettings
 from segbroker.client.starting import Start
 from segbroker.protocol import limits
 from segbroker.protocol.checksums import crc32c
-from segbroker.protocol.messages_core import FetchRequest
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import FetchRequest, FetchResponse
 from segbroker.protocol.record_batch import (
     Codec,
     GapReason,
@@ -411,6 +412,35 @@ def test_a_broker_that_comes_back_is_read_on() -> None:
     world.run(lambda: world.now_ms > began_ms + 5_000)
     world.broker.is_up = True
     assert offsets(first + reader.read_all()) == list(range(100))
+
+
+def test_a_fetch_that_a_broker_refuses_as_a_whole_is_told_and_reading_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    reader = Reader(world, stop_at_end=True, fetch_partition_bytes=500)
+    reader.fetching.subscribe(["a"], "start")
+    fetch, codes = world.broker._fetch, [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    def refuse(request: FetchRequest) -> FetchResponse:
+        code = codes.pop(0) if codes else ErrorCode.NONE
+        return FetchResponse(error_code=code, responses=[]) if code else fetch(request)
+
+    monkeypatch.setattr(world.broker, "_fetch", refuse)
+    records: list[Record] = []
+
+    def read_on() -> None:
+        while (batch := reader.next_batch()) is not None:
+            records.extend(batch.records())
+
+    with pytest.raises(BrokerError, match=r"fetch"):
+        read_on()
+    assert not codes
+    read_on()
+    for partition in range(2):
+        mine = [record for record in records if record.partition == partition]
+        assert offsets(mine) == list(range(100))
 
 
 def test_a_broker_that_stays_away_is_an_error_in_the_end() -> None:
