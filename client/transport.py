@@ -62,6 +62,21 @@ _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_
 SocketAddress = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
 
 
+def why_lost(where: str, exc: OSError) -> SegbrokerError:
+    """What a failure of a socket, or of the TLS on it, means to who connects to `where`."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return TlsFailed(f"{where}: its certificate is not trusted: {exc.verify_message}")
+    if isinstance(exc, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return ConnectionLost(
+            f"{where}: closed during the TLS handshake; is TLS spoken on this port?"
+        )
+    if isinstance(exc, ssl.SSLError):
+        if exc.reason in _NOT_TLS:
+            return TlsFailed(f"{where} does not speak TLS on this port ({exc.reason})")
+        return TlsFailed(f"{where}: TLS failed: {exc.reason or exc}")
+    return ConnectionLost(f"{where}: {exc.strerror or exc}")
+
+
 def resolve(host: str, port: int, *, numeric_only: bool) -> list[SocketAddress]:
     """The socket addresses of a host, IPv4 first.
 
@@ -170,7 +185,7 @@ class Transport:
                 server_hostname=self.connection.host,
             )
         except OSError as exc:
-            raise self._lost(exc) from exc
+            raise why_lost(self.connection.where, exc) from exc
 
     def _handshake(self) -> Wait | None:
         assert self._tls is not None
@@ -181,7 +196,7 @@ class Transport:
         except ssl.SSLWantWriteError:
             return Wait.WRITABLE
         except OSError as exc:
-            raise self._lost(exc) from exc
+            raise why_lost(self.connection.where, exc) from exc
         return None
 
     def _finish_connect(self) -> bool:
@@ -210,7 +225,7 @@ class Transport:
         except BlockingIOError:
             return 0
         except OSError as exc:
-            raise self._lost(exc) from exc
+            raise why_lost(self.connection.where, exc) from exc
 
     def receive_some(self) -> int | None:
         """How many bytes came (0: the end); None when there are none now.  ConnectionLost."""
@@ -222,7 +237,7 @@ class Transport:
         except BlockingIOError:
             return None
         except OSError as exc:
-            raise self._lost(exc) from exc
+            raise why_lost(self.connection.where, exc) from exc
 
     def await_rest(self) -> bool:
         """What was received is dealt with: have the socket readable when more is worth a turn.
@@ -285,17 +300,3 @@ class Transport:
             self.socket.close()
             self.socket = self._tls = None
             self._again = b""
-
-    def _lost(self, exc: OSError) -> SegbrokerError:
-        where = self.connection.where
-        if isinstance(exc, ssl.SSLCertVerificationError):
-            return TlsFailed(f"{where}: its certificate is not trusted: {exc.verify_message}")
-        if isinstance(exc, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return ConnectionLost(
-                f"{where}: closed during the TLS handshake; is TLS spoken on this port?"
-            )
-        if isinstance(exc, ssl.SSLError):
-            if exc.reason in _NOT_TLS:
-                return TlsFailed(f"{where} does not speak TLS on this port ({exc.reason})")
-            return TlsFailed(f"{where}: TLS failed: {exc.reason or exc}")
-        return ConnectionLost(f"{where}: {exc.strerror or exc}")

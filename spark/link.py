@@ -26,6 +26,7 @@ from segbroker.client.login import Login, Salted
 from segbroker.client.security import Security
 from segbroker.client.settings import Address
 from segbroker.client.spoken import Reply, Request, VendorReply, VendorRequest
+from segbroker.client.transport import why_lost
 from segbroker.protocol.schema import Message
 
 # What the core calls a deadline that this shell keeps itself.
@@ -108,14 +109,14 @@ class Link:
         host, port = self.address
         try:
             return _context(security).wrap_socket(plain, server_hostname=host)
-        except OSError as exc:  # of files, of the socket, of TLS
+        except OSError as exc:
             plain.close()
             error: SegbrokerError
             if isinstance(exc, TimeoutError):
                 error = TimedOut(f"{host}:{port}: no TLS handshake in time")
-            elif isinstance(exc, (ConnectionError, ssl.SSLEOFError)):
-                error = ConnectionLost(f"{host}:{port}: {exc}")
-            else:
+            elif isinstance(exc, ConnectionError | ssl.SSLError):
+                error = why_lost(f"{host}:{port}", exc)
+            else:  # a file
                 error = TlsFailed(f"{host}:{port}: {exc}")
             self._core.lost(error, now_ms())
             raise error from exc

@@ -127,6 +127,14 @@ def test_who_is_not_let_in_is_told_so_at_once(
     assert "rabbit" not in str(caught.value)
 
 
+def test_a_port_without_tls_is_told_in_words(options: Options) -> None:
+    with EmbeddedBroker() as plain:
+        given = {**options, "kafka.bootstrap.servers": plain.address, "subscribe": "guarded"}
+        planner = SegbrokerDataSource(given).reader(StructType())
+        with pytest.raises(SourceUnavailable, match="is TLS spoken on this port"):
+            planner.partitions()
+
+
 def test_authorities_that_were_replaced_are_read_again(
     options: Options, reader: JarReader | None, other_authority: str, tmp_path: Path
 ) -> None:
