@@ -8,7 +8,8 @@
 
 Not every combination: one file varies while all others hold everything or nothing of what was not
 synced; one directory varies while the others hold all their names.  With `thorough` both vary at
-once; without, a directory varies over files that hold everything or nothing.
+once; without, a directory varies over files that hold everything or nothing.  `drawn` makes one of
+all the others.
 
 An image is described before it is made: its key is a sum of hashes of (path, content), so that
 an image that was seen costs one addition.  The lock file is left out of it, and of the free files
@@ -20,6 +21,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
+from random import Random
 from typing import TypeAlias
 
 from segbroker.protocol.checksums import xxh3_64
@@ -257,6 +259,25 @@ class Images:
         if len(names) > 1:
             barest = {directory: choices[0] for directory, choices in names.items() if choices}
             yield from self._contents_over(self._walk(barest), vary=False)
+
+    def drawn(self, random: Random) -> Image:
+        """A legal image in which every file and every directory is left by itself."""
+        contents: dict[_Inode, _Content] = {}
+        for inode in self._disk.pending:
+            _, most, least = self._both(inode)
+            others = self._variants_of(inode)
+            contents[inode] = random.choice([most, least, random.choice([most, *others])])
+        chosen = {
+            directory: random.choice([directory.names, *name_choices(changes)])
+            for directory, changes in self._disk.changes.items()
+        }
+        entries = self._walk(chosen)
+
+        def content_of(inode: _Inode) -> _Content:
+            return contents.get(inode) or self._both(inode)[1]
+
+        total = sum(_of_directory(p) if i is None else content_of(i).term(p) for p, i in entries)
+        return self._image(total, entries, lambda inode: content_of(inode).data)
 
     def _killed_in_a_write(self, total: int, entries: list[Entry]) -> Iterator[Image]:
         written = self._disk.last_written

@@ -5,13 +5,15 @@
                 on that disk, with what was seen on it as the truth
 
 The crash may hit a step, a recovery, or the recovery from that.  What the explorer does for every
-image of a few scripts, this does for one image each of scripts that nobody wrote; Hypothesis makes
-a script that fails as short as it can.
+image of a few scripts, this does for one image each of scripts that nobody wrote; every other one
+is of those in which each file lacks something else.  Hypothesis makes a script that fails as short
+as it can.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -60,9 +62,16 @@ class CrashMachine(RuleBasedStateMachine):
         if self.countdown:
             self.countdown -= 1
             if not self.countdown:
-                images = list(Images(self.driver.disk).now())
-                self.image = images[self.draw % len(images)]
+                self.image = self._image(self.draw)
                 raise Crash
+
+    def _image(self, draw: int) -> Image:
+        """One of those that the explorer would build, or one of the many that it leaves out."""
+        images = Images(self.driver.disk)
+        if draw % 2:
+            return images.drawn(Random(draw))
+        listed = list(images.now())
+        return listed[draw // 2 % len(listed)]
 
     def _step(self, work: Callable[[], object]) -> None:
         try:
@@ -134,7 +143,7 @@ class CrashMachine(RuleBasedStateMachine):
     def first(self, durability: str) -> None:
         self.driver.create("a", 1, durability=durability)
 
-    @rule(operations=st.integers(1, 12), draw=st.integers(0, 400))
+    @rule(operations=st.integers(1, 12), draw=st.integers(0, 800))
     def arm(self, operations: int, draw: int) -> None:
         self.countdown, self.draw = operations, draw
 
@@ -239,10 +248,9 @@ class CrashMachine(RuleBasedStateMachine):
 
         self._step(work)
 
-    @rule(draw=st.integers(0, 400))
+    @rule(draw=st.integers(0, 800))
     def crash_now(self, draw: int) -> None:
-        images = list(Images(self.driver.disk).now())
-        self.image = images[draw % len(images)]
+        self.image = self._image(draw)
         self._recover()
 
     def teardown(self) -> None:
