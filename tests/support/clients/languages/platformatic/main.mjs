@@ -148,7 +148,7 @@ async function administer (ask, admin) {
       return null
     }
     case 'grow':
-      await admin.createPartitions({ topics: [{ name: ask.topic, count: ask.partitions, assignments: [] }] })
+      await admin.createPartitions({ topics: [{ name: ask.topic, count: ask.partitions }] })
       return null
     case 'delete':
       await admin.deleteTopics({ topics: [ask.topic] })
