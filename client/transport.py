@@ -62,11 +62,17 @@ _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_
 SocketAddress = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
 
 
-def why_lost(where: str, exc: OSError) -> SegbrokerError:
-    """What a failure of a socket, or of the TLS on it, means to who connects to `where`."""
+def why_lost(where: str, exc: OSError, *, has_tls: bool = False) -> SegbrokerError:
+    """What a failure of a socket, or of the TLS on it, means to who connects to `where`.
+
+    has_tls: the handshake is over; what is sent on a connection that has ended fails as one does
+        that ends within it.
+    """
     if isinstance(exc, ssl.SSLCertVerificationError):
         return TlsFailed(f"{where}: its certificate is not trusted: {exc.verify_message}")
     if isinstance(exc, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        if has_tls:
+            return ConnectionLost(f"{where} closed the connection")
         return ConnectionLost(
             f"{where}: closed during the TLS handshake; is TLS spoken on this port?"
         )
@@ -225,7 +231,7 @@ class Transport:
         except BlockingIOError:
             return 0
         except OSError as exc:
-            raise why_lost(self.connection.where, exc) from exc
+            raise why_lost(self.connection.where, exc, has_tls=self._tls is not None) from exc
 
     def receive_some(self) -> int | None:
         """How many bytes came (0: the end); None when there are none now.  ConnectionLost."""
@@ -237,7 +243,7 @@ class Transport:
         except BlockingIOError:
             return None
         except OSError as exc:
-            raise why_lost(self.connection.where, exc) from exc
+            raise why_lost(self.connection.where, exc, has_tls=self._tls is not None) from exc
 
     def await_rest(self) -> bool:
         """What was received is dealt with: have the socket readable when more is worth a turn.

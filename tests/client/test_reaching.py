@@ -3,9 +3,11 @@
 import selectors
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -29,9 +31,10 @@ from segbroker.client.reaching import Reaching
 from segbroker.client.settings import ClientSettings
 from segbroker.client.transport import SocketAddress, Transport, Wait, resolve
 
+from ..support.certificates import Authority
 from ..support.daemon import Daemon
 from ..support.ports import keep_port
-from ..support.waiting import within_one_of
+from ..support.waiting import DEADLINE_S, within_one_of
 
 START_MS = 1_000
 
@@ -129,6 +132,46 @@ def test_what_is_accepted_is_known_before_tls_begins() -> None:
             assert connection.is_accepted
         finally:
             transport.close()
+
+
+def test_what_is_sent_by_tls_to_who_has_closed_was_not_closed_in_the_handshake(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(authority.server())
+
+    def serve(listener: socket.socket) -> None:
+        plain, _ = listener.accept()
+        with plain, server.wrap_socket(plain, server_side=True) as peer:
+            linger = struct.pack("ii", 1, 0)  # a reset: no end that is read before
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            assert peer.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        serving = threading.Thread(target=serve, args=(listener,))
+        serving.start()
+        connection = Connection(host, port, client_id="test", deadline_ms=60_000)
+        context = ssl.create_default_context(cafile=authority.file)
+        transport = Transport(connection, resolve(host, port, numeric_only=True), context)
+        try:
+            transport.connect_next()
+            waits: Wait | None = Wait.WRITABLE
+            while waits is not None:
+                assert transport.socket is not None
+                with selectors.DefaultSelector() as selector:
+                    wanted = {Wait.READABLE: selectors.EVENT_READ}
+                    selector.register(transport.socket, wanted.get(waits, selectors.EVENT_WRITE))
+                    assert selector.select(DEADLINE_S)
+                waits = transport.establish()
+            assert transport.send_some([b"!"])
+            serving.join()
+            with pytest.raises(ConnectionLost, match=rf":{port} closed the connection$"):
+                transport.send_some([b"?"])
+        finally:
+            transport.close()
+            serving.join()
 
 
 def test_a_blocking_client_gives_up_where_nobody_listens() -> None:
