@@ -49,6 +49,9 @@ CLASSES: Final = (
     "org.apache.kafka.clients.consumer.PlaintextConsumerCallbackTest",
     "org.apache.kafka.clients.consumer.PlaintextConsumerAssignTest",
     "org.apache.kafka.clients.consumer.PlaintextConsumerFetchTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerCloseTest",
+    "org.apache.kafka.clients.consumer.SaslPlainPlaintextConsumerTest",
+    "org.apache.kafka.clients.consumer.ConsumerIntegrationTest",
     "org.apache.kafka.clients.consumer.ConsumerTopicCreationTest",
     "org.apache.kafka.clients.producer.ProducerFailureHandlingTest",
     "org.apache.kafka.clients.producer.ProducerIdExpirationTest",
@@ -58,6 +61,7 @@ CLASSES: Final = (
     "org.apache.kafka.clients.TransactionsWithMaxInFlightOneTest",
     "org.apache.kafka.clients.admin.AdminFenceProducersTest",
     "org.apache.kafka.clients.admin.ConcurrentListOffsetsRequestTest",
+    "org.apache.kafka.clients.admin.DescribeAuthorizedOperationsTest",
     "org.apache.kafka.clients.admin.DynamicGroupConfigIntegrationTest",
 )
 ARTIFACTS: Final = (

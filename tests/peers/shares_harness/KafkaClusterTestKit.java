@@ -2,6 +2,7 @@ package org.apache.kafka.common.test;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -39,6 +40,7 @@ import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
+import org.apache.kafka.server.common.GroupVersion;
 import org.apache.kafka.server.common.ShareVersion;
 import org.apache.kafka.server.common.StreamsVersion;
 import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
@@ -61,6 +63,11 @@ import segbroker.Door;
  */
 public class KafkaClusterTestKit implements AutoCloseable {
     private static final String LISTENER = "EXTERNAL";
+    /** What a test switches a group protocol off by, where it is not by the setting. */
+    private static final Map<String, String> FEATURES = Map.of(
+        GroupVersion.FEATURE_NAME, "consumer",
+        ShareVersion.FEATURE_NAME, "share",
+        StreamsVersion.FEATURE_NAME, "streams");
 
     private final Map<String, Object> properties;
     private final Map<Integer, BrokerServer> brokers = new TreeMap<>();
@@ -92,11 +99,14 @@ public class KafkaClusterTestKit implements AutoCloseable {
             this.properties.putAll(node.propertyOverrides());
             brokers.put(id, Mockito.mock(BrokerServer.class, this::answer));
         });
-        boolean shares = nodes.bootstrapMetadata().featureLevel(ShareVersion.FEATURE_NAME) > 0;
-        boolean streams = nodes.bootstrapMetadata().featureLevel(StreamsVersion.FEATURE_NAME) > 0;
-        if (!(shares && streams)) {
-            String protocols = "classic,consumer" + (shares ? ",share" : "") + (streams ? ",streams" : "");
-            this.properties.put("group.coordinator.rebalance.protocols", protocols);
+        List<String> protocols = new ArrayList<>(List.of("classic"));
+        FEATURES.forEach((feature, protocol) -> {
+            if (nodes.bootstrapMetadata().featureLevel(feature) > 0) {
+                protocols.add(protocol);
+            }
+        });
+        if (protocols.size() <= FEATURES.size()) {
+            this.properties.put("group.coordinator.rebalance.protocols", String.join(",", protocols));
         }
         config = settings();
         ReplicaLimit.brokers = brokers.size();
