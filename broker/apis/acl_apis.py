@@ -90,7 +90,9 @@ async def describe_acls(core: Core, call: Call[DescribeAclsRequest]) -> Describe
         return DescribeAclsResponse(error_code=exc.code, error_message=exc.message, resources=[])
     resources: dict[tuple[int, str, int], DescribeAclsResponseResource] = {}
     pace = Pace()
-    for acl in core.authorizer.rules.acls:
+    for acl in _candidates(
+        core.authorizer.rules, request.resource_name_filter, request.pattern_type_filter
+    ):
         await pace.step()
         if not matches(acl):
             continue
@@ -175,7 +177,10 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
         try:
             if authorizer is None:
                 raise Refused(ErrorCode.SECURITY_DISABLED, _OFF)
-            matching = list(filter(_matcher_of(asked), _candidates(authorizer.rules, asked)))
+            candidates = _candidates(
+                authorizer.rules, asked.resource_name_filter, asked.pattern_type_filter
+            )
+            matching = list(filter(_matcher_of(asked), candidates))
             if matches_count + len(matching) > MATCHES_MAX:
                 raise Refused(
                     ErrorCode.POLICY_VIOLATION, f"at most {MATCHES_MAX} matches are answered"
@@ -280,10 +285,9 @@ def _invalid(message: str) -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, message)
 
 
-def _candidates(rules: Rules, asked: DeleteAclsRequestFilter) -> Iterable[Acl]:
-    """Every rule that the filter may match: thousands of filters mostly name one rule each."""
-    name = asked.resource_name_filter
-    if name is None or asked.pattern_type_filter == PatternType.MATCH:
+def _candidates(rules: Rules, name: str | None, pattern_type: int) -> Iterable[Acl]:
+    """Every rule that a filter may match: thousands of filters mostly name one rule each."""
+    if name is None or pattern_type == PatternType.MATCH:
         return rules.acls
     return rules.named(name)
 

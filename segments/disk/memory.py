@@ -184,7 +184,8 @@ class MemoryStorage:
     def fsync_dir(self, path: str) -> None:
         with self.mutex:
             directory = self._directory(path)
-            directory.durable = dict(directory.names)
+            if self.keeps_promises:
+                directory.durable = dict(directory.names)
 
     def lock(self, path: str, *, only_looks: bool = False) -> MemoryLock:
         self.open(path, create=True).close()

@@ -19,6 +19,7 @@ log may have.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from .keyed_rows import KeyedRows, table_of
 from .together import together
 
 SECTION: Final = "acls"
@@ -68,12 +69,16 @@ def _texts_size(acl: Acl) -> int:
 
 def created(content: Content | None, fields: Fields) -> Content:
     """After acls_created."""
-    rows = dict.fromkeys(acls_of(content))
-    rows.update(dict.fromkeys(Acl(*row) for row in fields["rows"]))
-    return {"rows": list(rows)}  # stored as `packed` would have them
+    table = table_of(content, Acl._make)
+    for row in fields["rows"]:
+        acl = Acl(*row)
+        table.setdefault(acl, acl)  # stored as `packed` would have it
+    return KeyedRows(table)
 
 
 def deleted(content: Content | None, fields: Fields) -> Content:
     """After acls_deleted."""
-    gone = {Acl(*row) for row in fields["rows"]}
-    return {"rows": [acl for acl in acls_of(content) if acl not in gone]}
+    table = table_of(content, Acl._make)
+    for row in fields["rows"]:
+        table.pop(Acl(*row), None)
+    return KeyedRows(table)

@@ -111,5 +111,5 @@ class Draft(MutableMapping[str, T]):
 
 
 def plain(content: Any) -> Any:  # noqa: ANN401  sections hold what their kinds of events like
-    """As it is stored: a NameMap as a dict, anything else as it is."""
-    return dict(content) if isinstance(content, NameMap) else content
+    """As it is stored: any map as a dict, anything else as it is."""
+    return dict(content) if isinstance(content, Mapping) else content

@@ -13,9 +13,11 @@ by the broker.  Every function here is pure.
 Limits: ENTITIES_MAX altogether, refused above; NAME_SIZE_MAX bytes of a name.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias
+
+from .keyed_rows import KeyedRows, table_of
 
 SECTION: Final = "quotas"
 SET: Final = "quotas_set"
@@ -42,17 +44,18 @@ def quotas_of(content: Content | None) -> dict[Entity, dict[str, float]]:
 
 
 def changed(content: Content | None, run: Iterable[Fields]) -> Content:
-    """After quotas_set, any number of it: a copy of the list of rows, not of the rows."""
-    rows = {_spelled(row[0]): row for row in (content or {}).get("rows", ())}
+    """After quotas_set, any number of it: a copy of the table of rows, not of the rows."""
+    table = table_of(content, _spelled)
     for fields in run:
         entity = [list(part) for part in fields["entity"]]
         if fields["values"]:
-            rows[_spelled(entity)] = [entity, dict(fields["values"])]
+            row = [entity, dict(fields["values"])]
+            table[_spelled(row)] = row
         else:
-            rows.pop(_spelled(entity), None)
-    return {"rows": list(rows.values())}
+            table.pop(_spelled([entity]), None)
+    return KeyedRows(table)
 
 
-def _spelled(entity: Iterable[Iterable[str | None]]) -> tuple[str | None, ...]:
+def _spelled(row: Sequence[Any]) -> tuple[str | None, ...]:
     """Kind, name, kind, name: cheaper to make of ten thousand rows than an Entity."""
-    return tuple(chain.from_iterable(entity))
+    return tuple(chain.from_iterable(row[0]))

@@ -33,12 +33,15 @@ from segbroker.protocol.messages_security import (
     DeleteAclsRequest,
     DeleteAclsRequestFilter,
     DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
 )
 from segbroker.protocol.messages_transactions import DescribeTransactionsRequest
 from segbroker.protocol.schema import Message
 from segbroker.protocol.vendor import VendorKey
-from segbroker.segments.metadata.acls import acls_of
+from segbroker.segments.metadata.acls import Acl, acls_of
 
+from ..support.wire_client import WireClient
 from .authorization_case import ALTER, DESCRIBE, GROUP, OF_CLUSTER, READ, T29, TOPIC, WRITE
 from .guarded import ALICE, allow, connect_from, filled, guarded, rule
 
@@ -180,9 +183,46 @@ async def test_a_filter_finds_rules_by_name_however_it_names_them() -> None:
         async with guarded() as broker:
             await allow(broker, rule(ALTER, *OF_CLUSTER), *rules)
             async with connect_from(ALICE, broker) as alice:
+                assert sorted(await described(alice, name, pattern_type)) == sorted(names)
                 request = DeleteAclsRequest(filters=[by(name, pattern_type)])
                 (row,) = (await alice.ask(request, DeleteAclsResponse, 3)).filter_results
             assert [acl.resource_name for acl in row.matching_acls] == names
+
+
+async def described(client: WireClient, name: str | None, pattern_type: int) -> list[str]:
+    """The names of the resources that DescribeAcls finds by the filter that `by` makes."""
+    asked = by(name, pattern_type)
+    request = DescribeAclsRequest(
+        resource_type_filter=asked.resource_type_filter,
+        resource_name_filter=asked.resource_name_filter,
+        pattern_type_filter=asked.pattern_type_filter,
+        principal_filter=asked.principal_filter,
+        host_filter=asked.host_filter,
+        operation=asked.operation,
+        permission_type=asked.permission_type,
+    )
+    reply = await client.ask(request, DescribeAclsResponse, 3)
+    assert not reply.error_code
+    return [resource.resource_name for resource in reply.resources]
+
+
+async def test_who_asks_for_the_rules_of_one_name_has_no_others_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+    is_about = acl_apis._is_about
+
+    def counted(acl: Acl, name: str | None, pattern_type: int) -> bool:
+        looked.append(acl.resource_name)
+        return is_about(acl, name, pattern_type)
+
+    async with guarded() as broker:
+        await allow(broker, rule(ALTER, *OF_CLUSTER))
+        await allow(broker, *(rule(READ, TOPIC, f"t-{n}") for n in range(500)))
+        monkeypatch.setattr(acl_apis, "_is_about", counted)
+        async with connect_from(ALICE, broker) as alice:
+            assert await described(alice, "t-7", LITERAL) == ["t-7"]
+    assert looked == ["t-7"]
 
 
 NAMES = 2_000

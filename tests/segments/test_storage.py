@@ -328,6 +328,17 @@ def test_a_quarantined_copy_does_not_stay_in_the_page_cache() -> None:
     assert ("/log/quarantine/t_segment_0.log.0", Advice.DONT_NEED) in storage.asked
 
 
+def test_memory_that_keeps_no_promises_remembers_no_names_twice() -> None:
+    """Each sync copied all names of the directory: of an `ephemeral` log, all segments per roll."""
+    disk = MemoryStorage(keeps_promises=False)
+    disk.mkdir("/d")
+    disk.open("/d/f", create=True).close()
+    disk.fsync_dir("/")
+    disk.fsync_dir("/d")
+    assert disk.listdir("/d") == ["f"]
+    assert not disk.after_power_cut().exists("/d")
+
+
 def test_after_a_power_cut_only_what_was_synced_is_there() -> None:
     disk = MemoryStorage()
     disk.mkdir("/d")
