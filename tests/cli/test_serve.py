@@ -368,8 +368,10 @@ def test_a_log_that_cannot_be_written_does_not_end_the_broker(tmp_path: Path, lo
 def test_a_start_that_gets_no_thread_says_which_limits_there_are(tmp_path: Path) -> None:
     script = (
         "import _thread, threading\n"
-        'def refused(*_): raise RuntimeError("can\'t start new thread")\n'  # as CPython says it
+        "def refused(*_, **__):"
+        ' raise RuntimeError("can\'t start new thread")\n'  # as CPython says it
         "_thread.start_new_thread = threading._start_new_thread = refused\n"
+        "_thread.start_joinable_thread = threading._start_joinable_thread = refused\n"  # 3.13
         "from segbroker.cli.main import main; main()\n"
     )
     words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
