@@ -303,8 +303,9 @@ class Network:
             return
         node.waiting = deque(w for w in node.waiting if w.deadline_ms > now_ms)
         why = f": {node.last_error}" if node.last_error else ""
+        error = TimedOut(f"{_name(node)} could not be reached in time{why}", may_be_done=False)
         for waiting in late:
-            waiting.on_reply(TimedOut(f"{_name(node)} could not be reached in time{why}"), now_ms)
+            waiting.on_reply(error, now_ms)
 
     def _maybe_open(self, node: Node, now_ms: int) -> None:
         if self.closed or node.connection is not None or now_ms < node.retry_at_ms:
@@ -331,7 +332,7 @@ class Network:
     def _on_ready(self, connection: Connection, now_ms: int) -> None:
         """Negotiation is over, or a session was renewed: send what has waited for it."""
         # Not reset() here: a broker that accepts and then hangs up must be backed off from.
-        for node in self.nodes.values():
+        for node in list(self.nodes.values()):  # an answer may make who got it ask another one
             if node.connection is connection:  # it may have been adopted meanwhile
                 self.absences.reached(node.key[0], _name(node), now_ms)
                 waiting, node.waiting = node.waiting, deque()
