@@ -49,6 +49,9 @@ log = logging.getLogger("segbroker.spark")
 
 # What FindCoordinator calls a transactional id.
 _TRANSACTION = 1
+# How long what is given up waits for a broker to hear of it: the broker gives it up by itself, and
+# a write that has failed has waited already.
+GIVEN_UP_MS = 10_000
 # What a broker says of a transaction that was ended by somebody else.
 OVER = frozenset(
     {
@@ -123,7 +126,10 @@ def add_partitions(
 
 
 def abort(cluster: Cluster, identity: Identity, timeout_ms: int) -> None:
-    """Abort what the identity has open.  Raises SourceUnavailable where it cannot be."""
+    """Abort what the identity has open.
+
+    Raises SourceUnavailable where it cannot be, or not within GIVEN_UP_MS.
+    """
     assert identity.transactional_id is not None
     request = EndTxnRequest(
         transactional_id=identity.transactional_id,
@@ -136,7 +142,8 @@ def abort(cluster: Cluster, identity: Identity, timeout_ms: int) -> None:
         reply = link.ask(request, EndTxnResponse, timeout_ms)
         _check(reply.error_code, f"transactional id {identity.transactional_id!r}")
 
-    _at_coordinator(cluster, identity.transactional_id, "an abort", timeout_ms, ask)
+    name = identity.transactional_id
+    _at_coordinator(cluster, name, "an abort", timeout_ms, ask, is_given_up=True)
 
 
 class Committed(Enum):
@@ -196,7 +203,8 @@ def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[
 def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int) -> None:
     """Abort what is open under these names, and have them and the query forgotten.
 
-    Best effort: what is not done here the broker does when the time of each is over.
+    Best effort, for GIVEN_UP_MS: what is not done here the broker does when the time of each is
+    over.
     """
     try:
         for begin in range(0, len(names), FORGOTTEN_COUNT_MAX):
@@ -204,7 +212,8 @@ def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int) -> N
                 "transactional_ids": names[begin : begin + FORGOTTEN_COUNT_MAX],
                 "query": query,
             }
-            _ask_vendor(cluster, VendorKey.FORGET_TRANSACTIONS, query, body, timeout_ms)
+            key = VendorKey.FORGET_TRANSACTIONS
+            _ask_vendor(cluster, key, query, body, timeout_ms, is_given_up=True)
     except (SinkError, SourceUnavailable) as exc:
         log.info("transactions of query %s are left to their time-outs: %s", query, exc)
 
@@ -223,8 +232,10 @@ def _ask_vendor(
     body: Mapping[str, Any],
     timeout_ms: int,
     tries: list[Link] | None = None,
+    *,
+    is_given_up: bool = False,
 ) -> Mapping[str, Any]:
-    """`tries`: to which the links go on which it was sent."""
+    """`tries`: to which the links go on which it was sent.  is_given_up: see `_at_coordinator`."""
 
     def ask(link: Link) -> Mapping[str, Any]:
         if tries is not None:
@@ -236,7 +247,8 @@ def _ask_vendor(
         return reply
 
     try:
-        return _at_coordinator(cluster, query, "a batch of transactions", timeout_ms, ask)
+        what = "a batch of transactions"
+        return _at_coordinator(cluster, query, what, timeout_ms, ask, is_given_up=is_given_up)
     except SourceUnavailable as exc:
         if isinstance(exc.__cause__, UnsupportedByBroker):
             raise SinkError(
@@ -247,9 +259,19 @@ def _ask_vendor(
 
 
 def _at_coordinator(
-    cluster: Cluster, key: str | None, what: str, timeout_ms: int, ask: Callable[[Link], T]
+    cluster: Cluster,
+    key: str | None,
+    what: str,
+    timeout_ms: int,
+    ask: Callable[[Link], T],
+    *,
+    is_given_up: bool = False,
 ) -> T:
-    """What `ask` returns at the coordinator of the transactional id, or of None at any broker."""
+    """What `ask` returns at the coordinator of the transactional id, or of None at any broker.
+
+    timeout_ms: of one request.
+    is_given_up: no longer than GIVEN_UP_MS in all.
+    """
 
     def attempt() -> T:
         link = cluster.any_link()
@@ -261,7 +283,7 @@ def _at_coordinator(
             link = cluster.link((row.host, row.port))
         return ask(link)
 
-    return cluster.persist(what, attempt)
+    return cluster.persist(what, attempt, most_ms=GIVEN_UP_MS if is_given_up else None)
 
 
 def _check(code: int, about: str) -> None:

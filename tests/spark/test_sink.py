@@ -33,9 +33,11 @@ from segbroker.spark.errors import OptionError, SinkError
 from segbroker.spark.link import Link
 from segbroker.spark.sink import BatchWriter, StreamWriter, Written
 from segbroker.spark.sink_options import SinkOptions, parse_sink_options
+from segbroker.spark.transactions import Identity
 from segbroker.spark.writing import IN_FLIGHT_MAX
 from segbroker.testing.embedded import EmbeddedBroker
 
+from ..support.ports import keep_port
 from ..support.waiting import until
 from .scripted_broker import ScriptedBroker, fetched
 from .topics import Row, Topics
@@ -487,6 +489,28 @@ def test_writes_without_a_number_leave_no_names_at_the_broker() -> None:
                 writer.commit(messages)
         assert Counter(values(topics.read("t", 8))) == dict.fromkeys([b"0", b"1", b"2", b"4"], 2)
         topics.close()
+
+
+OPEN = Written("q", Identity("q/0/0", 7, 0))
+
+
+@pytest.mark.parametrize("messages", [[None], [OPEN], [OPEN, OPEN]], ids=["none", "one", "two"])
+def test_a_write_that_failed_waits_shortly_for_a_broker_that_is_away(
+    messages: list[Written | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has waited for the broker already: what it has open ends by itself."""
+    waited_ms = 0.0
+
+    def wait(seconds: float) -> None:
+        nonlocal waited_ms
+        waited_ms += seconds * 1000
+
+    monkeypatch.setattr("segbroker.spark.cluster.now_ms", lambda: int(waited_ms))
+    monkeypatch.setattr("segbroker.spark.cluster.time.sleep", wait)
+    away = {"kafka.bootstrap.servers": f"127.0.0.1:{keep_port()}", "topic": "t"}
+    hour = {"kafka.default.api.timeout.ms": "3600000"}
+    BatchWriter(parse_sink_options(away | hour, streaming=False)).abort(messages)
+    assert 0 < waited_ms < 10_000
 
 
 @pytest.mark.usefixtures("segbroker_only")
