@@ -96,17 +96,20 @@ class RdkafkaMember:
         def gone(_: Consumer, partitions: list[TopicPartition]) -> None:
             self._ledger.let_go(name, {one.partition for one in partitions})
 
-        consumer.subscribe([self._topic], on_assign=assigned, on_revoke=gone, on_lost=gone)
-        ends_s = time.monotonic() + self._random.uniform(1, 4)
-        while time.monotonic() < ends_s and not self._end.is_set():
-            taken_s = time.monotonic()
-            for message in consumer.consume(20, 0.1):
-                if message.error() is None:
-                    place = (message.partition() or 0, message.offset() or 0)
-                    self._commit(consumer, name, *place, session_s, taken_s)
-                    break
-        self._ledger.let_go(name)
-        consumer.close()
+        # Closed in any case: one that is left to the collector may hold it up for ever.
+        try:
+            consumer.subscribe([self._topic], on_assign=assigned, on_revoke=gone, on_lost=gone)
+            ends_s = time.monotonic() + self._random.uniform(1, 4)
+            while time.monotonic() < ends_s and not self._end.is_set():
+                taken_s = time.monotonic()
+                for message in consumer.consume(20, 0.1):
+                    if message.error() is None:
+                        place = (message.partition() or 0, message.offset() or 0)
+                        self._commit(consumer, name, *place, session_s, taken_s)
+                        break
+            self._ledger.let_go(name)
+        finally:
+            consumer.close()
 
     def _commit(
         self,
