@@ -5,6 +5,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow
@@ -506,7 +507,7 @@ def test_a_write_that_failed_waits_shortly_for_a_broker_that_is_away(
         waited_ms += seconds * 1000
 
     monkeypatch.setattr("segbroker.spark.cluster.now_ms", lambda: int(waited_ms))
-    monkeypatch.setattr("segbroker.spark.cluster.time.sleep", wait)
+    monkeypatch.setattr("segbroker.spark.cluster.time", SimpleNamespace(sleep=wait))
     away = {"kafka.bootstrap.servers": f"127.0.0.1:{keep_port()}", "topic": "t"}
     hour = {"kafka.default.api.timeout.ms": "3600000"}
     BatchWriter(parse_sink_options(away | hour, streaming=False)).abort(messages)
