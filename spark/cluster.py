@@ -181,25 +181,20 @@ class Cluster:
         for link in links.values():
             link.close()
 
-    def persist(
-        self,
-        what: str,
-        attempt: Callable[[], T],
-        timeout_ms: int | None = None,
-        *,
-        most_ms: int | None = None,
-    ) -> T:
+    @property
+    def api_timeout_ms(self) -> int:
+        """How long a call is tried."""
+        return self._options.api_timeout_ms
+
+    def persist(self, what: str, attempt: Callable[[], T], timeout_ms: int | None = None) -> T:
         """Try until it works, the error is final, or the deadline is over.
 
         timeout_ms: instead of the option's.
-        most_ms: if that is less than the option's.
         """
         options = self._options
         name, limit_ms = " (kafka.default.api.timeout.ms)", options.api_timeout_ms
         if timeout_ms is not None:
             name, limit_ms = "", timeout_ms
-        elif most_ms is not None and most_ms < limit_ms:
-            name, limit_ms = "", most_ms
         deadline_ms = now_ms() + limit_ms
         first_ms = options.retry_backoff_ms or BACKOFF_FIRST_MS
         backoff = Backoff(Random(), first_ms, max(first_ms, BACKOFF_MAX_MS))

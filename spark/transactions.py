@@ -283,7 +283,8 @@ def _at_coordinator(
             link = cluster.link((row.host, row.port))
         return ask(link)
 
-    return cluster.persist(what, attempt, most_ms=GIVEN_UP_MS if is_given_up else None)
+    limit_ms = min(GIVEN_UP_MS, cluster.api_timeout_ms) if is_given_up else None
+    return cluster.persist(what, attempt, limit_ms)
 
 
 def _check(code: int, about: str) -> None:

@@ -41,7 +41,8 @@ _NOT_OURS: Final = frozenset(
 sync of one."""
 SMALL_FILE: Final = 4096
 PAGE: Final = 4096
-"""Bytes that a disk gives, or does not, together."""
+"""What a disk writes and gives as one: a power cut leaves all of it or nothing, a bad sector takes
+all of it."""
 TEMPORARY: Final = ".tmp"
 """How names end that `put_file` gives; a start removes what a crash has left of them."""
 _in_turn: Final[WeakValueDictionary[str, threading.RLock]] = WeakValueDictionary()

@@ -18,12 +18,10 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
+from ..disk.storage import PAGE
 from .frames import Frame, FrameType
 
 log = structlog.get_logger()
-
-PAGE: Final = 4096
-"""What a disk writes as one: a power cut leaves all of it or nothing."""
 
 TOLD_AT_ONCE: Final = 256
 """Some ms of the loop: of thousands of commits each makes a state anew."""

@@ -7,12 +7,11 @@ import pytest
 from segbroker.protocol.record_batch import check_batch, gap_reason, iter_batches, read_header
 from segbroker.segments.directory.manager import DiskManager, NewTopic
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import read_file
+from segbroker.segments.disk.storage import PAGE, read_file
 from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.files import list_files
 from segbroker.segments.wal.frames import FRAMES_BEGIN, header_of
-from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.scanning import scan_file
 

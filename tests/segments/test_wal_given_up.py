@@ -9,7 +9,7 @@ import pytest
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.directory.manager import DiskManager, NewTopic
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import make_dirs, read_file
+from segbroker.segments.disk.storage import PAGE, make_dirs, read_file
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import (
     AFTER_FAILURE,
@@ -22,7 +22,6 @@ from segbroker.segments.wal.frames import (
     encode_header,
     header_of,
 )
-from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE

@@ -7,11 +7,10 @@ from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager, NewTopic
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import read_file
+from segbroker.segments.disk.storage import PAGE, read_file
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.files import list_files
 from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType, header_of
-from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.kept import write_kept
 from segbroker.segments.wal.scanning import scan_file

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import read_file
+from segbroker.segments.disk.storage import PAGE, read_file
 from segbroker.segments.wal.frames import (
     AWAITS_MARK,
     FRAMES_BEGIN,
@@ -15,7 +15,7 @@ from segbroker.segments.wal.frames import (
     FrameType,
     header_of,
 )
-from segbroker.segments.wal.group import PAGE, crosses_a_page
+from segbroker.segments.wal.group import crosses_a_page
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
