@@ -159,6 +159,18 @@ def write_all(file: StorageFile, data: Buffer, position: int) -> None:
         done += count
 
 
+def check_room(storage: Storage, folder: str, size: int, what: str) -> None:
+    """Raises OSError where the volume has not so many bytes, and says so: to find it out by writing
+    would take meanwhile what there is from others.  A volume that does not say has room."""
+    try:
+        space = storage.space(folder)
+    except OSError:
+        return
+    if space is not None and space.usable < size:
+        why = f"No space left on device: {what} takes {size} bytes of {space.usable}"
+        raise OSError(errno.ENOSPC, why, folder)
+
+
 def read_file(storage: Storage, path: str) -> bytearray:
     """The whole of a file that is small enough for it."""
     file = storage.open(path, read_only=True)

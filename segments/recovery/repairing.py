@@ -15,11 +15,10 @@ is not kept twice.
 Afterwards every file up to the last is whole and continues the one before.
 """
 
-import errno
 from contextlib import suppress
 
 from ..decisions import Decision, Tail, scan
-from ..disk.storage import TEMPORARY, Advice, Storage, read_file, replace_file
+from ..disk.storage import TEMPORARY, Advice, Storage, check_room, read_file, replace_file
 from ..files.copies import name_of_copy
 from ..files.unsynced import make_dir_or_mark, replace_or_mark, sync_names_or_mark, sync_or_mark
 from ..names import LogPaths
@@ -151,7 +150,8 @@ def quarantine(
     make_dir_or_mark(storage, paths, paths.quarantine)
     target = name_of_copy(storage, paths, number, content)
     is_there = storage.exists(target)
-    _check_room(storage, paths.quarantine, room if is_there else len(content) + room)
+    size = room if is_there else len(content) + room
+    check_room(storage, paths.quarantine, size, "a repair")
     if is_there:
         # Recovery was interrupted behind the copy: it is synced, but its name may be on no disk.
         storage.rename(target, target + TEMPORARY)
@@ -163,13 +163,3 @@ def quarantine(
         copy.advise(Advice.DONT_NEED)  # for people, not for readers
         copy.close()
     report.add("quarantined", target, size=len(content), reason=reason)
-
-
-def _check_room(storage: Storage, folder: str, size: int) -> None:
-    """Raises OSError where the volume has not so many bytes."""
-    try:
-        space = storage.space(folder)
-    except OSError:
-        return  # it is found out by writing
-    if space is not None and space.usable < size:
-        raise OSError(errno.ENOSPC, f"a repair takes {size} bytes of {space.usable}", folder)

@@ -38,7 +38,7 @@ from typing import Final
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, make_dirs, read_file, write_all
+from ..disk.storage import Storage, StorageFile, check_room, make_dirs, read_file, write_all
 from ..errors import NO_SPACE
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, Frame, Header, frames_end, header_blocks
 from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
@@ -201,6 +201,8 @@ class ShardFiles:
             return path
 
     def _make_of(self, size: int) -> str:
+        # It is tried every few seconds as long as the volume is full.
+        check_room(self._storage, self.folder, size, "a file of the write-ahead log")
         path = self._path("free", next(self._numbers))
         file = self._storage.open(path, create=True)
         try:

@@ -20,7 +20,7 @@ from segbroker.segments.disk.storage import (
 from segbroker.segments.errors import StorageError
 from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.settings.topic_config import TopicConfig
-from segbroker.segments.wal.files import SMALL_FILE_BYTES, is_short
+from segbroker.segments.wal.files import SMALL_FILE_BYTES, ShardFiles, is_short
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.replay import Replay
 
@@ -47,6 +47,8 @@ class SmallDisk(MemoryStorage):
         return small
 
     def used(self, path: str = "/data") -> int:
+        if not self.exists(path):
+            return 0
         try:
             names = self.listdir(path)
         except NotADirectoryError:
@@ -361,6 +363,43 @@ def test_larger_files_that_a_full_volume_has_no_room_for_leave_those_that_there_
         append(manager, b"%d" % number * 10_000)
     assert sizes(disk) == {LARGE_WAL.file_bytes}, "where there is room they go"
     manager.close()
+
+
+class Watched(SmallDisk):
+    """Notes how little room it had left."""
+
+    least = 1 << 40
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        return WatchedFile(path, plain._inode, self)
+
+
+class WatchedFile(SmallFile):
+    def pwrite(self, data: Buffer, position: int) -> int:
+        count = super().pwrite(data, position)
+        assert isinstance(self._disk, Watched)
+        if (space := self._disk.space(self.path)) is not None:
+            self._disk.least = min(self._disk.least, space.usable)
+        return count
+
+
+def test_a_file_of_the_wal_that_the_volume_has_no_room_for_takes_none_of_it_meanwhile() -> None:
+    room = (3 << 20) // 2  # the first MiB of zeros would fit
+    disk = Watched.over(MemoryStorage(), 0)
+    assert isinstance(disk, Watched)
+    files = ShardFiles(disk, WAL, 0, LARGE_WAL.file_bytes)
+    files.open()
+    disk.capacity = room
+    for _ in range(2):
+        assert files.prepare().size == SMALL_FILE_BYTES
+    for _ in range(3):  # as it is tried again and again
+        with pytest.raises(OSError, match="takes 2097152 bytes of") as raised:
+            files.prepare()
+        assert raised.value.errno == errno.ENOSPC
+    assert disk.least > room - 3 * SMALL_FILE_BYTES, "others need it meanwhile"
+    disk.capacity = None
+    assert files.prepare().size == LARGE_WAL.file_bytes
 
 
 def test_a_start_without_a_file_of_the_wal_on_a_full_volume_makes_a_small_one() -> None:
