@@ -2,6 +2,7 @@
 later is not hidden by a reader who waits for that marker, and what was aborted is not shown."""
 
 import pytest
+import trio
 
 from segbroker.broker.partitions.isolation import committed_part
 from segbroker.client.reply_walk import walk
@@ -18,9 +19,10 @@ from segbroker.segments.disk.storage import read_file
 from segbroker.segments.log.transaction_index import TransactionIndex
 
 from ..segments.tools import batch_of, flip, lose_wal
+from ..support.waiting import DEADLINE_S
 from ..support.wire_client import WireClient, connect
-from ..support.wire_transactions import VERSIONS, Tx, read
-from .conftest import serving
+from ..support.wire_transactions import VERSIONS, Tx, read, stable_end
+from .conftest import Events, serving
 
 LOG = "/data/topics/t/partition_0/t_partition_0_segment_0.log"
 
@@ -93,3 +95,35 @@ async def test_what_a_producer_commits_behind_a_lost_marker_is_seen(
     async with serving(storage=disk) as broker, connect(broker.address) as client:
         for offset in range(9):
             assert await seen(client, offset) == [one for one in (2, 6) if one >= offset]
+
+
+@VERSIONS
+async def test_a_commit_of_which_nothing_but_the_lost_marker_spoke_is_hidden_and_that_is_told(
+    version: int, events: Events
+) -> None:
+    """| 0 | 1 commit | 2 | 3 commit | 4 |   rather hidden than shown half; the log goes on"""
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "a", version)
+        assert await tx.init() == 0
+        for _ in range(2):
+            assert await tx.send("t", b"of a transaction") == 0
+            assert await tx.end(commit=True) == 0
+        await client.produce("t", b"behind it")
+        await client.create("another")  # a sync of what says that the markers are there
+        killed = disk.after_kill()
+    lose_wal(killed)
+    flip(killed, LOG, place_of(killed, 3) + 70)
+    async with serving(storage=killed) as broker, connect(broker.address) as client:
+        with trio.fail_after(DEADLINE_S):  # it holds up nobody
+            while await stable_end(client, "t") < 6:
+                await trio.lowlevel.checkpoint()
+        assert await seen(client, 0) == [0, 4]
+        (hangs,) = events.named("transaction_hangs")
+        assert hangs["first_offset"] == 2
+        (gap,) = events.named("recovery_gap")
+        assert (gap["from"], gap["to"], gap["reason"]) == (3, 4, "corruption")
+        plain = await client.fetch("t", 0)
+        offsets = [read_header(batch).base_offset for batch in iter_batches(plain.records or b"")]
+        assert offsets == [0, 1, 2, 3, 4, 5], "who reads all of it has it"
