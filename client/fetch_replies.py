@@ -107,9 +107,11 @@ class FetchReplies:
             return
         assert isinstance(reply, FetchResponse)
         if reply.error_code != ErrorCode.NONE:
-            self._fail(broker_error(reply.error_code, "fetch"))
+            error = broker_error(reply.error_code, "fetch")
             for state, *_ in asked.values():
-                self._holding.hold(state, now_ms)
+                self._holding.hold(state, now_ms, error if error.retryable else None)
+            if not error.retryable:
+                self._fail(error)
             return
         left = dict(asked)
         for topic in reply.responses:

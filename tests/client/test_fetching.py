@@ -16,6 +16,7 @@ from segbroker.client.errors import (
     OffsetOutOfRange,
     PeerError,
     PolicyViolation,
+    StorageFailed,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
@@ -441,6 +442,34 @@ def test_a_fetch_that_a_broker_refuses_as_a_whole_is_told_and_reading_goes_on(
     for partition in range(2):
         mine = [record for record in records if record.partition == partition]
         assert offsets(mine) == list(range(100))
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_fetch_that_a_broker_cannot_serve_as_a_whole_at_present_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, lasting: bool
+) -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True, fetch_partition_bytes=500)
+    reader.fetching.subscribe(["a"], "start")
+    fetch, left = world.broker._fetch, [3]
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def away(request: FetchRequest) -> FetchResponse:
+        left[0] -= 1
+        return (
+            FetchResponse(error_code=code, responses=[])
+            if lasting or left[0] >= 0
+            else fetch(request)
+        )
+
+    monkeypatch.setattr(world.broker, "_fetch", away)
+    if not lasting:
+        assert offsets(reader.read_all()) == list(range(100))
+        return
+    with pytest.raises(StorageFailed, match="fetch"):
+        reader.read(1)
+    assert 60_000 <= world.now_ms <= 65_000
 
 
 def test_a_broker_that_stays_away_is_an_error_in_the_end() -> None:
