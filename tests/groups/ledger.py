@@ -10,21 +10,15 @@ no way back    when a commit is accepted, or a position fetched, below what was 
 A belief is with reason while the member was answered within its session, which begins anew with the
 broker: members of both protocols outlive it.  Times are monotonic seconds.
 
-librdkafka hands its application an assignment of the consumer protocol that it has given back
-already: asked before the application has heard of it, it says that it reads nothing.  What such a
-member commits is taken, at its present epoch, here as in Kafka, until it is told again.  A ledger
-that is `told_late` knows of a claim only, which counts when it is SETTLED_S old and not let go of:
-then its holder is bound by the rules for commits, and everybody else by it.
+A member of the consumer protocol may commit what it does not have, at its present epoch, and is
+taken at its word, here as in Kafka.  Who knows that of a commit says so (`is_judged`): then the
+rules say nothing of it, and where the group stands is known as a lower bound.
 """
 
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
-
-SETTLED_S: Final = 1.0
-"""How long it may take until a member is told that it has given an assignment back."""
 
 
 class Broken(AssertionError):
@@ -49,33 +43,29 @@ class Believer:
 class Sent:
     """A commit on its way: what held when it was sent.
 
-    is_judged: whether its sender had what it commits for by then, as far as is known.
+    is_judged: its sender has the partition, and reads on from where the group stood.
     """
 
     partition: int
     offset: int
     least: int
     owner: str | None
-    is_judged: bool
     sent_s: float
+    is_judged: bool
 
 
 class Ledger:
     """The history of one group.  May be used by several threads."""
 
-    def __init__(
-        self, group: str, *, told_late: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """told_late: its members are librdkafka's, of the consumer protocol, or some are."""
+    def __init__(self, group: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.group = group
         self._clock = clock
-        self._settled_s = SETTLED_S if told_late else 0.0
-        self.counts = {"told": 0, "commits": 0, "refused": 0, "fetched": 0, "seeks": 0}
-        if told_late:
-            self.counts["unsettled"] = 0
+        self.counts = dict.fromkeys(
+            ("told", "commits", "refused", "fetched", "seeks", "unjudged"), 0
+        )
         self._believers: dict[str, Believer] = {}
-        self._claims: dict[int, list[tuple[float, str]]] = {}
-        """Of each partition who was told that it has it, and when; the last of them counts."""
+        self._owners: dict[int, str] = {}
+        """Of each partition who was told last that it has it."""
         self._generations: dict[tuple[int, int], str] = {}
         self._stands: dict[int, int] = {}
         self._moved_s: dict[int, float] = {}
@@ -89,6 +79,7 @@ class Ledger:
         """
         with self._lock:
             believer = self._believers.setdefault(name, Believer(name, session_s))
+            believer.session_s = session_s
             believer.answered_s = self._clock() if asked_s is None else asked_s
 
     def told(self, name: str, partitions: set[int], generation: int | None = None) -> None:
@@ -97,9 +88,8 @@ class Ledger:
         with self._lock:
             self.counts["told"] += 1
             for partition in partitions:
-                if not self._settled_s:
-                    self._check_free(name, partition, now_s)
-                self._claim(name, partition, now_s)
+                self._check_free(name, partition, now_s)
+                self._owners[partition] = name
                 if generation is not None:
                     key = (generation, partition)
                     other = self._generations.setdefault(key, name)
@@ -116,94 +106,60 @@ class Ledger:
                     f"{self.group}: {name} is told that it has {partition}, which {other.name} has"
                 )
 
-    def _claim(self, name: str, partition: int, now_s: float) -> None:
-        """Add a claim, and forget those that none can count before any more."""
-        claims = self._claims.setdefault(partition, [])
-        if partition in self._believers[name].has and claims and claims[-1][1] == name:
-            return  # it goes on with it
-        claims.append((now_s, name))
-        while len(claims) > 1 and now_s - claims[1][0] >= self._settled_s:
-            del claims[0]
-
-    def _owner(self, partition: int, now_s: float) -> str | None:
-        """Whose claim counts: the last one that is settled."""
-        settled = [
-            name
-            for since_s, name in self._claims.get(partition, ())
-            if now_s - since_s >= self._settled_s
-        ]
-        return settled[-1] if settled else None
-
     def let_go(self, name: str, partitions: set[int] | None = None) -> None:
         """A member reads these no more (all), and is about to say so."""
-        now_s = self._clock()
         with self._lock:
             if believer := self._believers.get(name):
-                gone = believer.has if partitions is None else partitions
-                believer.has = believer.has - gone
-                for partition in gone:
-                    self._withdraw(name, partition, now_s)
-
-    def _withdraw(self, name: str, partition: int, now_s: float) -> None:
-        """Forget a claim that is let go of before it counted."""
-        claims = self._claims.get(partition, [])
-        claims[:] = [
-            (since_s, who)
-            for since_s, who in claims
-            if who != name or now_s - since_s >= self._settled_s
-        ]
+                believer.has = set() if partitions is None else believer.has - partitions
 
     def fetched(self, partition: int, offset: int, least: int) -> None:
         """Where the group stands, asked when `least` was acknowledged."""
         with self._lock:
             self.counts["fetched"] += 1
-            if offset < least:
+            if offset < least and offset < self._stands.get(partition, 0):
                 raise Broken(f"{self.group}: {partition} stands at {offset}, was at {least}")
 
     def stands(self, partition: int) -> int:
-        """What was acknowledged last; 0: nothing."""
+        """What was acknowledged last, or certainly reached; 0: nothing."""
         with self._lock:
             return self._stands.get(partition, 0)
 
-    def sending(
-        self, name: str, partition: int, offset: int, *, taken_s: float | None = None
-    ) -> Sent:
-        """A commit is about to be sent.
-
-        taken_s: when the call began that returned the record of it, which counts where members are
-        told late; None: just now.
-        """
-        now_s = self._clock()
-        taken_s = now_s if taken_s is None or not self._settled_s else taken_s
+    def all_stands(self) -> dict[int, int]:
+        """The same of every partition of which something is known."""
         with self._lock:
-            claims = self._claims.get(partition, ())
-            is_judged = not any(
-                who == name and taken_s - since_s < self._settled_s for since_s, who in claims
-            )
-            least, owner = self._stands.get(partition, 0), self._owner(partition, now_s)
-            return Sent(partition, offset, least, owner, is_judged, now_s)
+            return dict(self._stands)
+
+    def sending(self, name: str, partition: int, offset: int, *, is_judged: bool = True) -> Sent:
+        """A commit is about to be sent."""
+        with self._lock:
+            least, owner = self._stands.get(partition, 0), self._owners.get(partition)
+            if not is_judged:
+                self._may_move(partition, offset)
+            return Sent(partition, offset, least, owner, self._clock(), is_judged)
 
     def accepted(self, name: str, sent: Sent) -> None:
         """The broker said that this commit is stored."""
+        partition, offset = sent.partition, sent.offset
         with self._lock:
             self.counts["commits"] += 1
             if not sent.is_judged:
-                self.counts["unsettled"] += 1
-                self._moved_s[sent.partition] = self._clock()
-                self._stands[sent.partition] = sent.offset
+                self.counts["unjudged"] += 1
+                self._may_move(partition, offset)
                 return
             if sent.owner not in (None, name):
-                raise Broken(
-                    f"{self.group}: {name} committed {sent.partition}, which {sent.owner} has"
-                )
-            if sent.sent_s <= self._moved_s.get(sent.partition, -1.0):
+                raise Broken(f"{self.group}: {name} committed {partition}, which {sent.owner} has")
+            if sent.sent_s <= self._moved_s.get(partition, -1.0):
                 return  # which of the two the broker took last is not known
-            if sent.offset < sent.least:
+            if offset < sent.least:
                 raise Broken(
-                    f"{self.group}: {name} moved {sent.partition} back to {sent.offset} "
-                    f"from {sent.least}"
+                    f"{self.group}: {name} moved {partition} back to {offset} from {sent.least}"
                 )
-            self._stands[sent.partition] = max(self._stands.get(sent.partition, 0), sent.offset)
+            self._stands[partition] = max(self._stands.get(partition, 0), offset)
+
+    def _may_move(self, partition: int, offset: int) -> None:
+        """A commit that nobody judges may be stored any time now, or is."""
+        self._moved_s[partition] = self._clock()
+        self._stands[partition] = min(self._stands.get(partition, 0), offset)
 
     def refused(self) -> None:
         """The broker refused a commit."""

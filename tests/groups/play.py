@@ -1,12 +1,14 @@
 """A while of random group life against a daemon that is killed now and then.
 
-Per seed: groups of raw members of each protocol, groups of librdkafka members of each, and of
-either a group whose members come back as of another protocol, on one topic; kills of the daemon; at
-the end everybody leaves, an operator seeks, and looks.
+Per seed: groups of raw members of each protocol, groups of librdkafka members of each, whose wire
+is watched, and of either a group whose members come back as of another protocol, on one topic;
+kills of the daemon; at the end everybody leaves, an operator seeks, and looks.
 """
 
 import signal
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,11 +16,13 @@ import trio
 
 from segbroker.client import Admin, Producer
 from tests.support.daemon import Daemon, start
+from tests.support.ports import port_of
 from tests.support.waiting import becomes, until
 
 from .ledger import Broken, Ledger
 from .raw import SESSION_MS, ClassicMember, ConsumerMember, CooperativeMember, Member
 from .rdkafka import RdkafkaMember, lengthen_session
+from .watched import Watched
 
 PARTITIONS = 6
 RECORDS = 2_000
@@ -58,54 +62,55 @@ def play(
 ) -> Outcome:
     """Raises Broken, or what a member stumbled over."""
     random = Random(seed)
-    daemon = start(data, *FLAGS)
+    raw = {kind: Ledger(kind) for kind in KINDS}
+    theirs = [Ledger(f"{kind}-theirs") for kind in KINDS] if rdkafka else []
     outcome = Outcome()
-    try:
-        with Admin(daemon.address) as admin:
-            admin.create_topic(TOPIC, partitions=PARTITIONS)
-        with Producer(daemon.address) as producer:
-            for n in range(RECORDS):
-                producer.send(TOPIC, b"%d" % n, partition=n % PARTITIONS)
-        raw = {name: Ledger(name) for name in KINDS}
-        theirs = {
-            f"{name}-theirs": Ledger(f"{name}-theirs", told_late=name != "classic") for name in raw
-        }
-        ledgers = [*raw.values(), *(theirs.values() if rdkafka else ())]
-        if rdkafka:
-            for group in ("consumer-theirs", "mixed-theirs"):
-                lengthen_session(daemon.address, group)
-        clients = [
-            RdkafkaMember(daemon.address, theirs[f"{kind}-theirs"], f"r{n}", TOPIC, kind, random)
-            for kind in raw
-            for n in range(rdkafka)
-        ]
+    with Watched(("127.0.0.1", port_of(data)), theirs) as proxy:
+        daemon = start(data, "--advertised", proxy.address, *FLAGS)
         try:
-            daemon = trio.run(_live, daemon, data, raw, random, seconds, members, kills, outcome)
+            _fill(daemon, theirs)
+            clients = [
+                RdkafkaMember(proxy.address, f"{kind}-theirs", f"r{n}", TOPIC, kind, random)
+                for kind in KINDS
+                for n in range(rdkafka)
+            ]
+            try:
+                trio.run(_live, daemon, raw, theirs, random, seconds, members, kills, outcome)
+            finally:
+                for client in clients:
+                    client.stop()
+            for failure in (proxy.failure, *(client.failure for client in clients)):
+                if failure is not None:
+                    raise failure
+            for ledger in raw.values():
+                _seek(daemon, ledger, random)
+            for ledger in (*raw.values(), *theirs):
+                outcome.add(ledger)
         finally:
-            for client in clients:
-                client.stop()
-        for client in clients:
-            if client.failure is not None:
-                raise client.failure
-        for ledger in raw.values():
-            _seek(daemon, ledger, random)
-        for ledger in ledgers:
-            outcome.add(ledger)
-    finally:
-        daemon.stop(signal.SIGTERM)
+            daemon.stop(signal.SIGTERM)
     return outcome
+
+
+def _fill(daemon: Daemon, theirs: Iterable[Ledger]) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(TOPIC, partitions=PARTITIONS)
+    with Producer(daemon.address) as producer:
+        for n in range(RECORDS):
+            producer.send(TOPIC, b"%d" % n, partition=n % PARTITIONS)
+    for ledger in theirs:
+        lengthen_session(daemon.address, ledger.group)
 
 
 async def _live(
     daemon: Daemon,
-    data: Path,
     raw: dict[str, Ledger],
+    theirs: Sequence[Ledger],
     random: Random,
     seconds: float,
     members: int,
     kills: int,
     outcome: Outcome,
-) -> Daemon:
+) -> None:
     ClassicMember.partitions = PARTITIONS
     async with trio.open_nursery() as nursery:
         for kind, ledger in raw.items():
@@ -122,9 +127,13 @@ async def _live(
             outcome.kills += 1
         await trio.sleep_until(ends_s)
         # On a slow machine nobody may have come to it yet.
-        await becomes(lambda: any(one.counts["commits"] for one in raw.values()))
+        for ledgers in filter(None, (list(raw.values()), theirs)):
+            await becomes(partial(_has_committed, ledgers))
         nursery.cancel_scope.cancel()
-    return daemon
+
+
+def _has_committed(ledgers: Sequence[Ledger]) -> bool:
+    return any(ledger.counts["commits"] for ledger in ledgers)
 
 
 async def _lives(

@@ -1,28 +1,24 @@
-"""Members that librdkafka makes: one thread each, of either protocol, with the same ledger; those
-of a mixed group choose one for each life."""
+"""Members that librdkafka makes: one thread each, of either protocol; those of a mixed group choose
+one for each life.  What they are told, and what becomes of what they commit, is `watched`."""
 
 import threading
 import time
+from contextlib import suppress
 from random import Random
-from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from .ledger import Ledger
-
-SESSION_MS: Final = {"classic": 6_000, "consumer": 45_000}
-"""By protocol.  What a member was told is known here when its thread comes to it; on a machine that
-is busy a short session may be over by then."""
+from .watched import SESSION_S
 
 
 def lengthen_session(address: str, group: str) -> None:
     """Give a group of the consumer protocol, whose session the broker sets, the one from above."""
     session = ConfigEntry(
         "consumer.session.timeout.ms",
-        str(SESSION_MS["consumer"]),
+        str(int(SESSION_S["consumer"] * 1000)),
         incremental_operation=AlterConfigOpType.SET,
     )
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[session])
@@ -35,11 +31,11 @@ class RdkafkaMember:
     """Subscribes, reads, commits what it read; closes and comes back as another."""
 
     def __init__(
-        self, address: str, ledger: Ledger, name: str, topic: str, protocol: str, random: Random
+        self, address: str, group: str, name: str, topic: str, protocol: str, random: Random
     ) -> None:
         self.failure: BaseException | None = None
         self._address = address
-        self._ledger = ledger
+        self._group = group
         self._name = name
         self._topic = topic
         self._protocol = protocol
@@ -67,11 +63,10 @@ class RdkafkaMember:
         protocol = self._protocol
         if protocol == "mixed":
             protocol = self._random.choice(["classic", "consumer"])
-        # Half of it binds: when the broker last heard of the member is not known here.
-        session_s = SESSION_MS[protocol] / 2000
         conf: dict[str, object] = {
             "bootstrap.servers": self._address,
-            "group.id": self._ledger.group,
+            "client.id": name,
+            "group.id": self._group,
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -80,59 +75,30 @@ class RdkafkaMember:
         }
         if protocol == "classic":
             conf |= {
-                "session.timeout.ms": SESSION_MS["classic"],
+                "session.timeout.ms": int(SESSION_S["classic"] * 1000),
                 "heartbeat.interval.ms": 200,
                 "partition.assignment.strategy": self._strategy,
             }
         consumer = Consumer(conf)
 
-        def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
-            mine = {one.partition for one in consumer.assignment()}
-            mine |= {one.partition for one in partitions}
-            # Binds nobody until a commit is taken: it may be what was told a while ago.
-            self._ledger.answered(name, session_s, asked_s=0.0)
-            self._ledger.told(name, mine)
+        moves = 0
 
-        def gone(_: Consumer, partitions: list[TopicPartition]) -> None:
-            self._ledger.let_go(name, {one.partition for one in partitions})
+        def moved(_: Consumer, partitions: list[TopicPartition]) -> None:
+            nonlocal moves
+            moves += 1
 
         # Closed in any case: one that is left to the collector may hold it up for ever.
         try:
-            consumer.subscribe([self._topic], on_assign=assigned, on_revoke=gone, on_lost=gone)
+            consumer.subscribe([self._topic], on_assign=moved, on_revoke=moved, on_lost=moved)
             ends_s = time.monotonic() + self._random.uniform(1, 4)
             while time.monotonic() < ends_s and not self._end.is_set():
-                taken_s = time.monotonic()
-                for message in consumer.consume(20, 0.1):
-                    if message.error() is None:
-                        place = (message.partition() or 0, message.offset() or 0)
-                        self._commit(consumer, name, *place, session_s, taken_s)
-                        break
-            self._ledger.let_go(name)
+                before = moves
+                taken = [message for message in consumer.consume(20, 0.1) if not message.error()]
+                # What the call took before it heard of a move may be of a partition that went.
+                if taken and moves == before:
+                    partition, offset = taken[0].partition() or 0, taken[0].offset() or 0
+                    row = TopicPartition(self._topic, partition, offset + 1)
+                    with suppress(KafkaException):
+                        consumer.commit(offsets=[row], asynchronous=False)
         finally:
             consumer.close()
-
-    def _commit(
-        self,
-        consumer: Consumer,
-        name: str,
-        partition: int,
-        offset: int,
-        session_s: float,
-        taken_s: float,
-    ) -> None:
-        """Commit behind a record that a call returned which began at `taken_s`: it may have had the
-        partition taken away and given again since it took the record out of its queue."""
-        sent = self._ledger.sending(name, partition, offset + 1, taken_s=taken_s)
-        asked_s = time.monotonic()
-        try:
-            rows = consumer.commit(
-                offsets=[TopicPartition(self._topic, partition, offset + 1)], asynchronous=False
-            )
-        except KafkaException:
-            self._ledger.refused()
-            return
-        if rows and rows[0].error is None:
-            self._ledger.accepted(name, sent)
-            self._ledger.answered(name, session_s, asked_s)
-        else:
-            self._ledger.refused()

@@ -12,6 +12,7 @@ that, and resets what is open and who comes until `come_back()`.
 `hold()`: what the client says is left where it is, until `release()`.  `hold_at(api key)`: from
 the next request of that kind on.
 `reply_delay_s`: so long each piece from the broker is held up.
+`_passes`, for who derives from it: a piece is about to be passed on.
 Threads, blocking sockets: slow and simple.
 """
 
@@ -170,12 +171,16 @@ class CuttingProxy:
                         self._held_key = None
                         self.hold()
                     self._may_take.wait()
+                self._passes(sink if is_reply else source, data, is_reply=is_reply)
                 sink.sendall(data)
         for sock in (source, sink):
             _reset(sock)
         with self._lock:
             self._sockets -= {source, sink}
             self._doomed -= {source, sink}
+
+    def _passes(self, client: socket.socket, piece: bytes, *, is_reply: bool) -> None:
+        """Of the connection of this client; both directions may call at the same time."""
 
 
 class _Requests:
