@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from segbroker.protocol.headers import RequestHeader
@@ -30,6 +29,7 @@ from .configuration.config import join_address
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .guards.guards_vendor import guard_vendor
+from .loop.pace import Pace
 from .peers.peer import Peer
 from .readiness import why_volume_full
 from .refused import Refused
@@ -74,14 +74,15 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
     """What this broker is and how it is doing."""
     config = core.config
     report = core.topics.manager.report
+    storage = await core.lanes.run(core.topics.manager.statistics)
     return {
         "cluster_id": core.topics.manager.cluster_id,
         "broker_id": config.broker_id,
         "address": join_address(*core.advertised(peer)),
         "uptime_ms": int(core.uptime_s * 1000),
         "file_system": None if core.file_system is None else core.file_system._asdict(),
-        "topics": len(core.topics.all),
-        "partitions": sum(meta.partitions for meta in core.topics.all.values()),
+        "topics": storage.topics_count,
+        "partitions": storage.partitions_count,
         "partitions_open": len(core.topics.served),
         "connections": core.open_connections(),
         "connections_max": core.descriptors.connections,
@@ -101,11 +102,11 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "fetch_buffer_bytes_max": config.fetch_buffer_bytes_max,
         "lanes_busy": core.lanes.busy,
         "counters": core.counters.told(),
-        "storage": asdict(core.topics.manager.statistics()),
+        "storage": asdict(storage),
         "volume_full": await why_volume_full(core),
         "metadata_unsettled": core.topics.manager.why_unsettled,
-        "read_only": list(islice(_read_only(core), READ_ONLY_MAX)),
-        "not_opened": list(islice(_not_opened(core), READ_ONLY_MAX)),
+        "read_only": await _told(_read_only(core)),
+        "not_opened": await _told(_not_opened(core)),
         "wal": asdict(core.topics.manager.wal.statistics()),
         "recovery": {
             "counts": report.summary(),
@@ -116,18 +117,31 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
     }
 
 
-def _read_only(core: Core) -> Iterator[Body]:
-    """The partitions that take no writes, and why."""
-    for (topic, index), partition in core.topics.served.items():
-        if (why := partition.handler.read_only) is not None:
-            yield {"topic": topic, "partition": index, "why": str(why)}
+async def _told(looked: Iterator[Body | None]) -> list[Body]:
+    """The first READ_ONLY_MAX of those that there is something to say of."""
+    rows: list[Body] = []
+    pace = Pace()
+    for row in looked:
+        if row is not None:
+            rows.append(row)
+        if len(rows) == READ_ONLY_MAX:
+            break
+        await pace.step()
+    return rows
 
 
-def _not_opened(core: Core) -> Iterator[Body]:
-    """The partitions that could not be opened, nor were since, by a chore; and why."""
-    for (topic, index), (_, why) in core.topics.unopened.items():
-        if core.topics.is_unserved(topic, index):
-            yield {"topic": topic, "partition": index, "why": why}
+def _read_only(core: Core) -> Iterator[Body | None]:
+    """Of each open partition why it takes no writes; None: it does."""
+    for (topic, index), partition in tuple(core.topics.served.items()):
+        why = partition.handler.read_only
+        yield None if why is None else {"topic": topic, "partition": index, "why": str(why)}
+
+
+def _not_opened(core: Core) -> Iterator[Body | None]:
+    """Of each partition that could not be opened why; None: it was since, or a chore did it."""
+    for (topic, index), (_, why) in tuple(core.topics.unopened.items()):
+        is_unserved = core.topics.is_unserved(topic, index)
+        yield {"topic": topic, "partition": index, "why": why} if is_unserved else None
 
 
 ANSWERS: Final[dict[int, VendorAnswer]] = {

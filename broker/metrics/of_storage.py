@@ -16,7 +16,7 @@ async def add_directory(numbers: Numbers, core: Core, pace: Pace) -> None:
     manager, topics = core.topics.manager, core.topics
     storage = await core.lanes.run(manager.statistics)
     numbers.add("segbroker_topics", storage.topics_count)
-    numbers.add("segbroker_partitions", await core.lanes.run(_partitions_count, core))
+    numbers.add("segbroker_partitions", storage.partitions_count)
     numbers.add("segbroker_partitions_open", storage.partitions_open)
     numbers.add("segbroker_partitions_read_only", storage.partitions_read_only)
     not_served = 0
@@ -41,10 +41,6 @@ async def add_directory(numbers: Numbers, core: Core, pace: Pace) -> None:
     for reason, size in manager.partitions.evicted.by_reason.items():
         word = "deleted" if reason is None else reason.name.lower()
         numbers.add("segbroker_evicted_bytes_total", size, word)
-
-
-def _partitions_count(core: Core) -> int:
-    return sum(meta.partitions for meta in core.topics.all.values())
 
 
 def add_wal(numbers: Numbers, core: Core) -> None:

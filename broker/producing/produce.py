@@ -45,12 +45,13 @@ from ..refused import Refused
 from ..tally import codes_of
 from .appending import append_batch
 from .implicit_adds import add_partitions, lacks_partitions
-from .remaking import Anew, Row, remake_rows, wants_remaking
+from .remaking import TOGETHER_MAX, Anew, Row, remake_rows, wants_remaking
 
 _NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
-ROWS_AT_ONCE: Final = 1_000
-"""Partitions of a request that are appended to before others have their turn."""
+ROWS_AT_ONCE: Final = 100
+"""Partitions of a request that are appended to before others have their turn: each is a write, and
+may be a file to be opened or made."""
 ROWS_PER_SLOT: Final = 32
 """So many rows of a reply that is not sent count as a request of their own."""
 
@@ -258,7 +259,7 @@ async def produce_paced(
     request: ProduceRequest,
     place: LongAnswer | None = None,
 ) -> None:
-    """As `produce`, for a request of thousands of partitions, or whose batches are made anew:
+    """As `produce`, for a request of hundreds of partitions, or whose batches are made anew:
     others get their turn between.
 
     place: the room of a reply with very many rows, which it gives back from now on.
@@ -273,7 +274,7 @@ async def produce_paced(
     anew: Anew = {}
     appending = _append_all(core, peer, header, request, unadded, anew, place, is_paced=True)
     rows = _rows(request)
-    while some := list(islice(rows, ROWS_AT_ONCE)):
+    while some := list(islice(rows, TOGETHER_MAX)):
         for number, (_, asked) in enumerate(some):
             await remake_rows(core, peer, header, request.acks, some, number, anew)
             next(appending)

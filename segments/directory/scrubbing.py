@@ -36,7 +36,8 @@ log = structlog.get_logger()
 CHUNK_SIZE: Final = 256 << 10
 """Bytes per read; more than a kernel reads ahead, so a probe does not see its own traces."""
 LOOK_SIZE: Final = 4096
-"""What a partition without a sealed segment counts against the rate: its manifest was read."""
+"""What a look at a partition, for its manifest, or a segment, for its index, counts against the
+rate: a log of small segments costs the processor and not the disk."""
 ELAPSED_MAX_MS: Final = 2_000
 """Time that a step makes up for: after a pause there is no burst."""
 
@@ -122,7 +123,7 @@ class Scrubber:
         )
 
     def _pass(self) -> Iterator[int]:
-        """All of it; yields the bytes of each read, and 0 where a partition has nothing to read."""
+        """All of it; yields the bytes of each read, and 0 for a look (LOOK_SIZE)."""
         for name in sorted(self._manager.topics):
             meta = self._manager.topics.get(name)
             if meta is None or meta.config.durability is Durability.EPHEMERAL:
@@ -146,8 +147,7 @@ class Scrubber:
             numbers = known.sealed.numbers.tolist() if known is not None else []
         else:
             numbers = handler.sealed_numbers()
-        if not numbers:
-            yield 0
+        yield 0
         errors = self.statistics.errors
         for number in numbers:
             handler = manager.handler_if_open(meta.name, partition)
@@ -159,6 +159,7 @@ class Scrubber:
             if row is None:
                 continue  # deleted meanwhile
             self.statistics.segments += 1
+            yield 0
             try:
                 problem = yield from check_segment(manager.storage, paths, row, self._buffer)
             except OSError as exc:  # nobody can repair what cannot be read; the others may be whole

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
@@ -12,12 +13,21 @@ from segbroker.broker.loop.callbacks import Callbacks
 from segbroker.broker.transactions.ledger import Ledger
 from segbroker.broker.transactions.transaction_table import Entry
 from segbroker.broker.transactions.transaction_upkeep import ABORTS_AT_ONCE
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.metadata.transactions import Transaction
 from segbroker.segments.wal.frames import Frame, FrameType
 from segbroker.segments.wal.group import TOLD_AT_ONCE, Group, Request
 
+from ..support.steps import calls_of_a_step
 from ..support.waiting import becomes
-from ..support.wire_client import connect
+from ..support.wire_client import batch, connect
 from ..support.wire_transactions import NOW_MS, V1, Tx
 from .conftest import Events, serving
 
@@ -54,6 +64,47 @@ async def test_of_transactions_that_are_late_some_are_aborted_at_a_time(
     assert most == ABORTS_AT_ONCE
     named = [event["transactional_id"] for event in events.named("transaction_timed_out")]
     assert len(set(named)) == len(named) == LATE
+
+
+async def test_a_produce_of_hundreds_of_partitions_gives_way_after_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For each a file may have to be opened, or made."""
+    partitions = 500
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=partitions)
+        await broker.core.topics.open_all(("t", index) for index in range(partitions))
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+        rows = [
+            ProduceRequestPartition(index=index, records=batch(b"v")) for index in range(partitions)
+        ]
+        topics = [ProduceRequestTopic(name="t", partition_data=rows)]
+        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+
+        async def produce() -> None:
+            reply = await client.ask(request, ProduceResponse, 9)
+            (answered,) = reply.responses
+            assert {row.error_code for row in answered.partition_responses} == {ErrorCode.NONE}
+
+        assert await calls_of_a_step(produce) < 10 * partitions
+
+
+async def test_what_a_broker_says_of_itself_gives_way_after_each_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`broker status` asks, monitoring does each minute; there may be a hundred thousand open."""
+    partitions = 1_000
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=partitions)
+        await broker.core.topics.open_all(("t", index) for index in range(partitions))
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+        async def ask() -> None:
+            info: dict[str, Any] = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+            assert info["partitions"] == info["partitions_open"] == partitions
+            assert info["storage"]["segments_count"] == partitions
+
+        assert await calls_of_a_step(ask) < partitions
 
 
 def test_what_a_sync_has_made_durable_is_told_some_hundreds_at_a_time() -> None:

@@ -2,12 +2,13 @@
 
 import sys
 import threading
-from types import FrameType
 
 import trio
 
 from segbroker.broker.transactions.transaction_table import Entry, TransactionTable
 from segbroker.segments.metadata.transactions import Transaction
+
+from ..support.steps import calls_of
 
 
 async def test_all_is_asked_by_a_lane_while_ids_are_added() -> None:
@@ -45,18 +46,13 @@ def test_an_offset_is_pending_until_all_who_stage_it_are_done() -> None:
 
 
 def test_offsets_of_thousands_are_staged_without_a_call_for_each() -> None:
-    calls: list[str] = []
     table = TransactionTable()
     partitions = {("t", number) for number in range(3_000)}
 
-    def called(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            calls.append(frame.f_code.co_name)
-
-    sys.setprofile(called)
-    try:
+    def stage() -> None:
         with table.staging("g", partitions):
             pass
-    finally:
-        sys.setprofile(None)
-    assert len(calls) < 100, "of a hundred thousand they hold the loop for a quarter of a second"
+
+    assert calls_of(stage) < 100, (
+        "of a hundred thousand they hold the loop for a quarter of a second"
+    )

@@ -12,6 +12,7 @@ from segbroker.protocol.record_batch import encode_batch
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.log import lookup
 
+from ..support.steps import calls_of
 from .compacted import NOW, Compacted
 from .tools import append, flip, lose_wal
 
@@ -25,6 +26,24 @@ def test_the_greatest_timestamp_is_that_of_a_record_and_not_of_a_marker() -> Non
         log.end(Outcome.COMMIT, (7, 0), [at])
         log.seal()
     assert log.handler.greatest_timestamp() == (2, NOW + 5)
+
+
+def test_the_greatest_timestamp_costs_no_more_where_there_are_more_old_segments() -> None:
+    """In a log of transactions, whose newest timestamp is that of a marker."""
+    counts = []
+    for old in (100, 300):
+        log = Compacted(MemoryStorage(), cleanup_policy="delete", segment_records=1)
+        for _ in range(old):
+            log.send((b"k", b"old"))
+        log.now_ms = NOW + 5
+        at = log.send((b"k", b"new"), producer=(7, 0, 0), transactional=True)
+        log.now_ms = NOW + 9
+        log.end(Outcome.COMMIT, (7, 0), [at])
+        log.seal()
+        assert len(log.handler.sealed_numbers()) > old
+        assert log.handler.greatest_timestamp() == (at, NOW + 5)
+        counts.append(calls_of(log.handler.greatest_timestamp))
+    assert counts[1] == counts[0]
 
 
 def test_the_greatest_timestamp_is_that_of_a_record_that_can_be_read() -> None:

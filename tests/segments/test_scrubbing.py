@@ -7,7 +7,7 @@ import pytest
 
 from segbroker.segments.directory import scrubbing
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.directory.scrubbing import Scrubber
+from segbroker.segments.directory.scrubbing import LOOK_SIZE, Scrubber
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.posix import PosixFile, PosixStorage
 from segbroker.segments.disk.storage import Advice, Storage, read_file, write_all
@@ -137,24 +137,48 @@ def test_the_scrub_keeps_its_rate_and_rests_between_passes() -> None:
     manager.open()
     scrubber = Scrubber(manager, 500, DAY_MS)
     total = 0
-    for second in range(1, 60):
+    for second in range(1, 200):
         total += scrubber.step(1_000 * second)
         assert total <= 500 * second + 512  # a read is done whole
         if not scrubber.is_running:
             break
     assert scrubber.statistics.passes == 1
     assert total == scrubber.statistics.bytes > 2_000
-    assert scrubber.step(1_000 * 60) == 0
+    assert scrubber.step(1_000 * 200) == 0
     assert scrubber.step(DAY_MS) == 0
-    assert scrubber.step(DAY_MS + 2_000) > 0
+    assert not scrubber.is_running
+    scrubber.step(DAY_MS + 2_000)
+    assert scrubber.is_running
 
 
 def test_after_a_pause_there_is_no_burst() -> None:
     manager = DiskManager("/data", storage=closed_disk(), flushers=0, now_ms=1_000)
     manager.open()
-    scrubber = Scrubber(manager, 500, DAY_MS)
+    scrubber = Scrubber(manager, LOOK_SIZE, DAY_MS)
     scrubber.step(1_000)
-    assert scrubber.step(3_600_000) <= 1_000 + 512
+    assert scrubber.step(3_600_000) > 0
+    assert scrubber.statistics.segments <= 2  # two seconds at that rate
+
+
+def test_small_segments_are_read_no_faster_than_the_processor_is_to_be_used_for_them() -> None:
+    disk = MemoryStorage()
+    with DiskManager("/data", storage=disk, flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 1, TopicConfig({"segment.records": "1"}))
+        for _ in range(60):
+            append(manager.get_handler("t", 0), batch_of(b"v"))
+        for is_open in (True, False):
+            scrubber = Scrubber(manager, 10 * LOOK_SIZE, DAY_MS)
+            for second in range(1, 60):
+                scrubber.step(1_000 * second)
+                assert scrubber.statistics.segments <= 10 * second
+                if not scrubber.is_running:
+                    break
+            assert scrubber.statistics.passes == 1
+            assert scrubber.statistics.segments > 50
+            if is_open:
+                manager.close()
+                manager.open()
+                assert not manager.handlers
 
 
 def test_partitions_without_a_sealed_segment_are_passed_over_at_its_rate_and_not_after_a_stop(
@@ -187,7 +211,7 @@ def test_partitions_without_a_sealed_segment_are_passed_over_at_its_rate_and_not
 def test_a_topic_deleted_in_the_middle_of_a_pass_is_passed_over() -> None:
     manager = DiskManager("/data", storage=closed_disk(), flushers=0, now_ms=1_000)
     manager.open()
-    scrubber = Scrubber(manager, 500, DAY_MS)
+    scrubber = Scrubber(manager, LOOK_SIZE, DAY_MS)
     scrubber.step(1_000)
     manager.delete_topic("t")
     for second in range(2, 20):
