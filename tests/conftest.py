@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.workermanage import WorkerController
 
-SHARED = "tests/spark/"
+SHARED = "tests/spark/session/"
 WAITING = (
-    SHARED,
+    "tests/spark/",
     "tests/cli/",
     "tests/client/",
     "tests/faults/",
@@ -38,6 +38,7 @@ LONG = (
     SHARED,
     "tests/segments/test_crash_images",
     "tests/simulation/test_simulation.py",
+    "tests/spark/test_programs.py",
     "tests/system/test_share_groups.py",
     "tests/system/test_together.py",
     "tests/client/test_groups.py",

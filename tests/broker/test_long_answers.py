@@ -63,7 +63,8 @@ from .conftest import Events, serving
 
 WIDE = 4_000
 """Partitions: above what takes no room."""
-LARGEST = 100_000
+WIDEST = 20_000
+"""Partitions: more than small buffers take an answer about."""
 OTHER_ADDRESS = "127.0.0.2"
 
 
@@ -188,6 +189,8 @@ async def test_a_long_answer_is_not_made_behind_one_that_waits() -> None:
 async def taking_nothing(broker: Broker, source: str) -> AsyncIterator[None]:
     """A client that asks for more than its socket holds, and takes none of it."""
     async with connect(broker.address, source=source) as client:
+        await ask_small(client)
+        with_small_buffers(broker)
         client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         await client.send(MetadataRequest(topics=None), 9)
         await becomes(lambda: any(one.outbox.unsent for one in broker._connections))
@@ -199,10 +202,9 @@ async def test_who_takes_nothing_of_its_answer_keeps_others_waiting_for_a_while_
 ) -> None:
     monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", 1)
     monkeypatch.setattr(long_answers, "TAKEN_S", 0.1)
-    async with serving(partitions_max=LARGEST) as broker, connect(broker.address) as client:
-        for n in range(3):
-            await client.create(f"wide-{n}", partitions=LARGEST)
-        one = MetadataRequest(topics=[MetadataRequestTopic(name="wide-0")])
+    async with serving(partitions_max=WIDEST) as broker, connect(broker.address) as client:
+        await client.create("wide", partitions=WIDEST)
+        one = MetadataRequest(topics=[MetadataRequestTopic(name="wide")])
         async with taking_nothing(broker, "127.0.0.1"):
             held = broker.core.long_answers.held_bytes
             assert held > 0, "what was encoded takes its bytes until it is taken"

@@ -9,6 +9,7 @@ from segbroker.segments.errors import StorageError
 
 from ..support.extent import share
 from .crash.explorer import Explorer, Plan, silence
+from .crash.extent import QUICK
 from .crash.quick import SECONDS_MAX
 from .crash.recording import Fault
 from .crash.scenarios import SCENARIOS
@@ -21,13 +22,14 @@ NOT_LOOKED_AT = {
 """A log that a library had cut to nothing, and was killed before it had synced that, is opened
 without a sync like any new one: the records may be there again, and nobody was told that they went.
 The other one counts the images that are looked at here in another way."""
+ALIKE_EVERY = share(QUICK["alike_every"], 1)
 NAMES = [name for name in SCENARIOS if name not in NOT_LOOKED_AT]
 
 
 @pytest.mark.timeout(SECONDS_MAX)
 @pytest.mark.parametrize("name", share(["closed_while_empty", *NAMES[::16]], NAMES))
 def test_what_a_start_after_a_kill_has_seen_outlives_a_power_cut(name: str) -> None:
-    life = SecondLife()
+    life = SecondLife(alike_every=ALIKE_EVERY)
     with silence():
         SCENARIOS[name](Plan(instead=life.look))
     assert life.kills > 10
@@ -52,7 +54,7 @@ def test_what_a_start_finds_where_the_process_before_could_not_sync_names_outliv
     name: str,
 ) -> None:
     """Each sync of the partition's directory fails in turn; then the process is killed."""
-    life = SecondLife(behind_failure=True)
+    life = SecondLife(behind_failure=True, alike_every=ALIKE_EVERY)
     looked_at: list[Explorer] = []
 
     def look(explorer: Explorer) -> None:

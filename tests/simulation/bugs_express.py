@@ -54,6 +54,7 @@ BUGS = (
         "who is alone is answered without a sync",
         replaced(Partition, "sync_alone", lambda _: _takes_for_synced),
         POWER | EXPRESS | CUTS_OF_POWER,
+        seed=3,
     ),
     Bug(
         "who leaves the express way forgets what it carries",

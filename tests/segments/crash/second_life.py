@@ -7,6 +7,9 @@ An image of a kill (images.py) is a disk of which all is durable.  Here it is to
 memory: whoever starts finds it, goes by it, and has to make durable whatever he goes by.  What one
 start has seen, the next one sees.
 
+Of disks that are of one kind (alike.py) the first is recovered, and one of `alike_every` of the
+others: what the next start sees is the same.
+
 With `behind_failure` the same where a sync of a directory has failed: what it was for is in doubt
 for good, for whoever syncs it again.  Else such moments are not looked at.
 """
@@ -14,7 +17,7 @@ for good, for whoever syncs it again.  Else such moments are not looked at.
 from segbroker.segments.disk.memory import _Directory, _Inode
 
 from .explorer import Explorer, continues, differ
-from .images import SEED_STEP, Images, digest_of
+from .images import SEED_STEP, Images, Kind, digest_of
 from .recording import Change, Changes, Pending, RecordingStorage, Write
 
 
@@ -70,12 +73,15 @@ class SecondLife:
     """What becomes of one scenario when it is killed after each of its operations.  `look` goes
     into a plan."""
 
-    def __init__(self, *, behind_failure: bool = False) -> None:
+    def __init__(self, *, behind_failure: bool = False, alike_every: int = 1) -> None:
         self._behind_failure = behind_failure
+        self._alike_every = alike_every
         self._known: set[tuple[int, int, int]] = set()
         self._judged: set[tuple[tuple[int, int], int]] = set()
+        self._kinds: set[tuple[Kind, int]] = set()
         self.kills = 0
         self.cuts = 0
+        self.recovered = 0
 
     def look(self, explorer: Explorer) -> None:
         """Kill it here.  Raises Found."""
@@ -96,6 +102,11 @@ class SecondLife:
                 continue
             self._judged.add(sight)
             self.cuts += 1
+            kind = image.kind, sight[1]
+            if kind in self._kinds and image.key[0] // 8 % self._alike_every:
+                continue
+            self._kinds.add(kind)
+            self.recovered += 1
             session = explorer.opener(image.build())
             again = session.see()
             if session.events_lost or session.files_missed:

@@ -10,8 +10,8 @@ import pytest
 
 from segbroker.spark.progress import Progress, run
 
-from ..support.waiting import until
-from .topics import Topics
+from ...support.waiting import until
+from ..topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import BRIEF_JAVA
-from .kill_round import SOURCE_PARTITIONS, Copies
-from .killing import OFFSETS_PER_BATCH, POINTS, start_copy
-from .topics import Topics
-from .warm_python import warm_python
+from ..conftest import BRIEF_JAVA
+from ..kill_round import SOURCE_PARTITIONS, Copies
+from ..killing import OFFSETS_PER_BATCH, POINTS, start_copy
+from ..topics import Topics
+from ..warm_python import warm_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

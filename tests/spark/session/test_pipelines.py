@@ -8,8 +8,6 @@ import io
 import json
 import logging
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +21,6 @@ from click.testing import CliRunner
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
-from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import segbroker
 from segbroker.cli.spark import INTERVAL
 from segbroker.protocol.record_batch import GapReason, gap_batches
@@ -31,9 +28,9 @@ from segbroker.spark.checkpoints import beside, of_replay
 from segbroker.spark.planning import Planner
 from segbroker.testing.embedded import EmbeddedBroker
 
-from .batches import batch
-from .scripted_broker import TOPIC, ScriptedBroker, fetched
-from .topics import Topics
+from ..batches import batch
+from ..scripted_broker import TOPIC, ScriptedBroker, fetched
+from ..topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -774,110 +771,6 @@ def test_a_query_over_a_log_with_a_gap_is_refused_or_has_what_is_left(
         said = command.refused(*words, code=10)
         assert "partition 0: offsets [2, 5) are lost, the log has a gap there" in said
         assert json.loads(command(*words, "--on-gap", "skip")) == {"n": 3}
-
-
-@pytest.mark.usefixtures("brief_java")
-@pytest.mark.parametrize(
-    ("number", "to", "code"),
-    [
-        (signal.SIGINT, os.kill, 130),
-        (signal.SIGTERM, os.kill, 143),
-        (signal.SIGTERM, os.killpg, 143),  # as `timeout` and systemd do: it ends the JVM, too
-    ],
-    ids=["ctrl-c", "sigterm", "sigterm to all"],
-)
-def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
-    bootstrap: str,
-    topics: Topics,
-    topic: str,
-    tmp_path: Path,
-    number: signal.Signals,
-    to: Callable[[int, int], None],
-    code: int,
-) -> None:
-    topics.produce(topic, [b"one"])
-    words = [*PROGRAM, "spark", "export", topic, "--to", str(tmp_path / "out"), "-b", bootstrap]
-    said = ""
-    with subprocess.Popen(
-        [*words, "--every", "1 second"], stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            said += line
-            if line.startswith("batch 0: 1 row,"):
-                to(process.pid, number)
-    assert process.returncode == code, said
-    assert "Traceback" not in said, said
-
-
-@pytest.mark.usefixtures("brief_java")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_start_of_spark_that_is_interrupted_ends_without_a_traceback(
-    number: signal.Signals, code: int
-) -> None:
-    words = [*PROGRAM, "spark", "sql", "SELECT count(*) FROM range(10)"]
-    said = ""
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stderr:
-            said += line
-            if "NativeCodeLoader" in line:  # the JVM is there, and makes its context
-                os.killpg(process.pid, number)  # as a terminal does, and `timeout`
-        assert process.stdout.read() == "", "it was at the start"
-    assert process.returncode == code, said
-    assert "Traceback" not in said, said
-
-
-@pytest.mark.usefixtures("brief_java")
-def test_a_start_that_spark_refuses_is_told_in_a_sentence() -> None:
-    words = [*PROGRAM, "spark", "sql", "SELECT 1", "--master", "local-cluster[x]"]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert ended.returncode == ExitCode.SYSTEM, ended.stderr
-    assert ended.stderr.splitlines()[-2:] == [
-        "Error: Spark does not start: org.apache.spark.SparkException:"
-        " Could not parse Master URL: 'local-cluster[x]'",
-        "Hint: --master and --conf are settings of Spark",
-    ]
-    assert "Traceback" not in ended.stderr
-
-
-def test_a_broker_that_is_not_there_is_told_before_spark_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = "127.0.0.1:1"
-    monkeypatch.setattr("segbroker.spark.session", lambda _: pytest.fail("it was started"))
-    for words in (
-        ["export", "clicks", "--to", str(tmp_path)],
-        ["sql", "SELECT * FROM topic('clicks')"],
-    ):
-        result = CliRunner().invoke(segbroker, ["spark", *words, "-b", address])
-        assert (result.exit_code, "could be reached" in result.stderr) == (4, True), result.stderr
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(
-            ["export", "clicks", "--to", "out", "--every", wrong]
-            for wrong in ("nonsense", "-1 seconds", "10", "1 month", "", "1 second x")
-        ),
-        *(
-            ["sql", "SELECT 1", "--master", wrong]
-            for wrong in ("localhost", "localhost:7077", "local[0]", "local[x]", "spark://")
-        ),
-        ["replay", "clicks", "clicks"],
-        ["replay", "clicks", "others", "--sql", "SELECT value FROM records", "--where", "true"],
-    ],
-)
-def test_what_is_wrong_on_the_command_line_is_told_before_spark_is_started(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("segbroker.cli.spark.spark_session", lambda *_: pytest.fail("started"))
-    result = CliRunner().invoke(segbroker, ["spark", *words])
-    assert result.exit_code == ExitCode.USAGE, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..support.daemon import Daemon, start
-from .topics import Topics
+from ...support.daemon import Daemon, start
+from ..topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

