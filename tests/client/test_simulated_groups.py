@@ -10,9 +10,9 @@ import pytest
 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
-from segbroker.client import membership as membership_module
-from segbroker.client import reading
+from segbroker.client import classic_membership, reading
 from segbroker.client.assignors import GroupMemberInfo, deal_out
+from segbroker.client.classic_membership import REFUSALS_MAX, ClassicMembership
 from segbroker.client.completion import Completion
 from segbroker.client.driver import GOODBYE_MS
 from segbroker.client.errors import (
@@ -23,7 +23,7 @@ from segbroker.client.errors import (
     TimedOut,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
-from segbroker.client.membership import REFUSALS_MAX, Phase
+from segbroker.client.membership import Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -719,7 +719,9 @@ def test_a_static_leader_that_came_back_reads_though_its_group_has_too_many_topi
     monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
     again = world.start(instance_id="one")
     world.run(lambda: again.owned == {0, 1})
-    assert again.reading.group.membership._dealt_before
+    membership = again.reading.group.membership
+    assert isinstance(membership, ClassicMembership)
+    assert membership._dealt_before
     began_ms = world.now_ms
     world.run(lambda: world.now_ms > began_ms + 100_000)
     assert again.owned == {0, 1}
@@ -761,7 +763,7 @@ def test_who_is_given_more_topics_than_it_works_with_is_told_so(
         dealt = deal_out(protocol, members, counts)
         return {name: [*given, TopicPartition("u", 0)] for name, given in dealt.items()}
 
-    monkeypatch.setattr(membership_module, "deal_out", more)
+    monkeypatch.setattr(classic_membership, "deal_out", more)
     monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
     member = world.start()
     with pytest.raises(SegbrokerError, match=r"^group 'g': a client works with at most 1 topics"):
