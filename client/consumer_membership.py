@@ -180,6 +180,7 @@ class ConsumerMembership(HeartbeatingMember):
         self._said = self._saying
         if self._answers:
             self._owes_answer = self._answers = False
+            self._holder.settled()
         if given is not None:
             self._given = given
             self._owes_answer = True

@@ -258,6 +258,9 @@ class GroupReading:
         self._starts.look_up(given, now_ms)
         self._fetching.notify()
 
+    def settled(self) -> None:
+        self._fetching.notify()
+
     def lost(self, now_ms: int) -> None:
         self._given = set()
         self._prepare_until_ms = None

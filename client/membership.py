@@ -99,6 +99,9 @@ class Holder(Protocol):
     def take_over(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         """The member was given exactly these."""
 
+    def settled(self) -> None:
+        """The group knows that the member has what it was given."""
+
     def lost(self, now_ms: int) -> None:
         """The group has gone on without this member: nothing is its own any more."""
 
