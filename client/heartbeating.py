@@ -84,6 +84,8 @@ class HeartbeatingMember(ABC):
         self._has_any = False
         self._due_ms = 0
         self._interval_ms = 0
+        # Not before this it tries again, however often it is told to.
+        self._again_ms = 0
         self._is_beating = False
         # It has nothing to say, until somebody says that it has.
         self._is_silent = False
@@ -134,6 +136,7 @@ class HeartbeatingMember(ABC):
         if self.stage is Stage.OUT:
             self.stage = Stage.JOINING
         self._hurry()
+        self._due_ms = self._again_ms
 
     def _hurry(self) -> None:
         """There is something to be said at once."""
@@ -210,6 +213,7 @@ class HeartbeatingMember(ABC):
         self.stage = Stage.IN
         self.epoch, interval_ms, given = call.result()
         self._backoff.reset()
+        self._again_ms = 0
         self._trying_since_ms = None
         self._interval_ms = min(INTERVAL_MAX_MS, max(1, interval_ms))
         if given is not None:
@@ -236,6 +240,7 @@ class HeartbeatingMember(ABC):
                 self._notice_time(error)
             case _:
                 self._end()
+                self._again_ms = now_ms + self._backoff.next_delay_ms()
                 self._lost()
                 if isinstance(error, UnsupportedByBroker | UnsupportedVersionError):
                     error = UnsupportedByBroker(f"{error}: {self.absence}")
