@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import pytest
@@ -78,7 +79,7 @@ def name(request: pytest.FixtureRequest, kafka: str) -> Iterator[str]:
         admin.delete_topic(topic)
 
 
-CONSUMER: ConsumerOptions = {"group_protocol": "consumer"}
+CONSUMER: Any = {"group_protocol": "consumer"}
 VALUES = [b"%06d" % number for number in range(5_000)]
 KEYS = [b"key-%d" % (number % 97) for number in range(5_000)]
 
