@@ -39,7 +39,7 @@ from .command import (
 )
 from .consume_share import consume_share, refuse
 from .progress import Update, counter
-from .properties import security
+from .properties import group_options, security
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
 from .start_position import parse_start
 from .unserved import told_why
@@ -257,7 +257,9 @@ def consume(
     from segbroker.client import Consumer, TopicPartition
 
     interruptible()
-    static: GroupOptions = {} if instance_id is None else {"instance_id": instance_id}
+    member: GroupOptions = {} if group is None else group_options()
+    if instance_id is not None:
+        member["instance_id"] = instance_id
     with (
         ended_by_reader(),
         told_why(bootstrap, topics),
@@ -272,7 +274,7 @@ def consume(
             security=security(),
             accept_timeout_ms=ACCEPT_TIMEOUT_MS,
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
-            **static,
+            **member,
         ) as consumer,
     ):
         if partitions:

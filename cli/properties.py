@@ -3,6 +3,9 @@
     -X security.protocol=SASL_SSL -X ssl.ca.location=ca.pem
     -X sasl.mechanism=SCRAM-SHA-512 -X sasl.username=alice -X sasl.password=env:PASSWORD
 
+And by which protocol its member of a group speaks, where it has one: group.protocol and
+group.remote.assignor.  Other commands take them too, as a context may say them for all.
+
 A command line can be read by everybody on the machine, so a secret (sasl.password,
 sasl.jaas.config, sasl.oauthbearer.client.secret, ssl.key.password) may be named instead of said:
 `env:VARIABLE`, or `file:PATH`, whose last newline does not count.  Names are resolved when a
@@ -23,11 +26,14 @@ from .failures import Failure
 
 if TYPE_CHECKING:
     from segbroker.client import Security
+    from segbroker.client.settings import GroupOptions
 
 SECRET_BYTES_MAX: Final = 64 << 10
 _MECHANISM: Final = ("mechanism", "mechanisms")
 _TOKEN_JAAS: Final = 'OAuthBearerLoginModule required clientId="c" clientSecret="s";'
 _META: Final = "segbroker.properties"
+_OF_GROUPS: Final = ("group.protocol", "group.remote.assignor")
+_PROTOCOLS: Final = ("classic", "consumer")
 
 
 def parse_properties(
@@ -69,12 +75,24 @@ def resolved() -> dict[str, str]:
     return {key: resolve(key, value) for key, value in properties.items()}
 
 
+def group_options() -> "GroupOptions":
+    """What the running command was told of how its member of a group speaks.  Raises Failure."""
+    given = resolved()
+    assignor = given.get("group.remote.assignor")
+    if given.get("group.protocol", "classic").lower() == "consumer":
+        return {"group_protocol": "consumer", "group_remote_assignor": assignor}
+    if assignor is not None:
+        raise Failure("-X: group.remote.assignor is for group.protocol=consumer", ExitCode.USAGE)
+    return {}
+
+
 def make_security(properties: Mapping[str, str]) -> "Security | None":
     """From properties without names of secrets.  Raises Failure."""
     from segbroker.client import Security
 
+    others = {key: value for key, value in properties.items() if key not in _OF_GROUPS}
     try:
-        return Security.from_properties(properties)
+        return Security.from_properties(others)
     except ValueError as exc:
         raise Failure(f"-X: {exc}", ExitCode.USAGE, "docs/security.md has examples") from exc
 
@@ -83,6 +101,11 @@ def check_names(properties: Mapping[str, str]) -> None:
     """Raises Failure for what can be told to be wrong without the secrets."""
     from segbroker.client.security import SECRET_PROPERTIES
 
+    protocol = properties.get("group.protocol", "classic")
+    if protocol.lower() not in _PROTOCOLS:
+        raise Failure(
+            f"-X: group.protocol={protocol} is not {' or '.join(_PROTOCOLS)}", ExitCode.USAGE
+        )
     harmless: dict[str, str] = {}
     for key, value in properties.items():
         hidden = "hidden"
@@ -174,5 +197,6 @@ def options(function: Any) -> Any:  # noqa: ANN401 - click's decorators
             "segbroker.given", parse_properties(ctx, param, values)
         ),
         help="TLS and login, by Kafka's property names (security.protocol, sasl.username, "
-        "ssl.ca.location, …); secrets also as env:VARIABLE or file:PATH. May be repeated.",
+        "ssl.ca.location, …); secrets also as env:VARIABLE or file:PATH. May be repeated."
+        " With consume --group also group.protocol, group.remote.assignor.",
     )(function)

@@ -124,6 +124,9 @@ class Consumer(Generic[Notice]):
         start: where to begin in a partition of which the group has committed nothing.
         instance_id: a static member: it leaves nothing when it ends, and gets it back when it
             starts again within session_timeout_ms.
+        group_protocol: "classic", or "consumer": the broker assigns (KIP-848), by its own session
+            timeout and interval, and by group_remote_assignor ("uniform", "range"; default: its).
+            Then assignors, session_timeout_ms and heartbeat_interval_ms are refused.
         auto_commit: commit what the caller has gone past, every commit_interval_ms, when a
             partition is given up, and at the end.
         assignors: the strategies it knows, the best liked first; by default all, with

@@ -8,7 +8,7 @@
 
 There are two shells, thread_driver.py (blocking) and async_driver.py (trio, asyncio); they decide
 nothing.  The work of producers and consumers is done by components of the engine, each with its own
-`step` and `next_wake_ms` (producing.py, fetching.py, membership.py, share_reading.py and others).
+`step` and `next_wake_ms` (producing.py, fetching.py, the memberships, share_reading.py and others).
 
 A *call* is something a user waits for (create a topic, look up offsets).  It is written once, as a
 generator that yields what it needs and gets the answers sent in; the engine runs it, and the shell

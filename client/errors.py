@@ -468,6 +468,15 @@ class InconsistentTopicId(BrokerError):
 class FencedMemberEpoch(BrokerError):
     """The group has another epoch for this member: it joins again."""
     code = ErrorCode.FENCED_MEMBER_EPOCH
+class UnreleasedInstanceId(BrokerError):
+    """Another member has this instance_id, and has not left: until its session ends."""
+    code = ErrorCode.UNRELEASED_INSTANCE_ID
+class UnsupportedAssignor(BrokerError):
+    """The group's broker has no assignor of this name."""
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+class StaleMemberEpoch(BrokerError):
+    """The member is at a later epoch by now: it says so again with that."""
+    code = ErrorCode.STALE_MEMBER_EPOCH
 class InvalidRecordState(BrokerError):
     """The record is not locked for this member (any more), or was acknowledged already."""
     code = ErrorCode.INVALID_RECORD_STATE

@@ -30,6 +30,7 @@ from .errors import (
     IllegalGeneration,
     RebalanceInProgress,
     SegbrokerError,
+    StaleMemberEpoch,
     UnknownMemberId,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -140,8 +141,18 @@ class Commits:
     def once(self, offsets: Offsets) -> Call[None]:
         """One try, behind those that were asked for before, in the generation that is present
         then."""
-        number = self._number()
-        return self._try(offsets, number, number, self.topics_of(offsets))
+        number, topic_ids = self._number(), self.topics_of(offsets)
+        while True:
+            try:
+                yield from self._try(offsets, number, number, topic_ids)
+            except StaleMemberEpoch as exc:
+                yield self._until_told(exc)
+            else:
+                return
+
+    def _until_told(self, why: StaleMemberEpoch) -> Pause:
+        """The member is at a later epoch by now; it is about to hear of it, or that it is none."""
+        return Pause(self._engine.settings.retry_backoff_ms, why)
 
     def topics_of(self, offsets: Iterable[TopicPartition]) -> TopicIds:
         """Which topics these are in, as they are read: who asks means them, and not those that come
@@ -241,6 +252,8 @@ class Commits:
                 # may be its own as well.
                 if self._membership.generation in (generation, -1):
                     raise
+            except StaleMemberEpoch as exc:
+                yield self._until_told(exc)
             except RebalanceInProgress:
                 yield Pause(self._engine.settings.retry_backoff_ms)
             except UnknownTopicId as exc:

@@ -5,7 +5,7 @@ A member commits in its generation: when the group has moved on without it, the 
 position of its successor.  Who is no member may commit only while the group has none.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -40,6 +40,16 @@ from .spoken import ById
 Rows: TypeAlias = Mapping[
     TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponseGroupTopicPartition
 ]
+
+
+# What a member is told that its group has at another epoch, or not any more: it hears of that.
+_OF_BEFORE: Final = frozenset(
+    {
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
 
 
 class CommittedOffset(NamedTuple):
@@ -89,12 +99,15 @@ def fetch_offsets(
     *,
     require_stable: bool,
     topic_ids: dict[str, UUID] | None = None,
+    member: Callable[[], GroupMetadata] | None = None,
 ) -> Call[dict[TopicPartition, CommittedOffset]]:
     """Where a group stands in these partitions (None: everywhere); without those it is not in.
 
     `require_stable`: wait for transactions that are about to move it.
     `topic_ids`: gets the ids of the topics that the answer is of, as far as broker and cluster view
     know them: one that is made later under a name is another.  None: it is asked by name.
+    `member`: as whom it is asked; who is not known so by the group, or not yet at its epoch, waits
+    until it is.  None: as anybody.
     """
     names: dict[str, list[int]] | None = None if partitions is None else {}
     for topic, partition in partitions or ():
@@ -109,7 +122,8 @@ def fetch_offsets(
             # Of one that is gone the broker knows no id; nor does anybody stand in it.
             there = [name for name in names or () if not cluster.is_gone(name)]
             ids = {name: topic_id for name in there if (topic_id := cluster.topic_id(name)).int}
-        request = _offsets_request(group_id, names, ids, require_stable=require_stable)
+        asks_as = GroupMetadata(group_id) if member is None else member()
+        request = _offsets_request(asks_as, names, ids, require_stable=require_stable)
         is_by_id = names is not None and ids.keys() == names.keys()
         reply = yield from coordinator.ask(ById(request) if is_by_id else request, _codes)
         assert isinstance(reply, OffsetFetchResponse)
@@ -124,7 +138,8 @@ def fetch_offsets(
                 topic_ids |= {one.name: one.topic_id for one in reply.groups[0].topics}
             return stands_of(rows)
         error = broker_error(min(codes), about)
-        if not error.retryable:
+        is_of_before = asks_as.generation >= 0 and bool(codes & _OF_BEFORE)
+        if not error.retryable and not is_of_before:
             raise error
         if ErrorCode.UNKNOWN_TOPIC_ID in codes:
             yield Refresh(list(ids))
@@ -132,7 +147,7 @@ def fetch_offsets(
 
 
 def _offsets_request(
-    group_id: str,
+    asks_as: GroupMetadata,
     names: Mapping[str, list[int]] | None,
     ids: Mapping[str, UUID],
     *,
@@ -150,9 +165,16 @@ def _offsets_request(
             for name, partitions in names.items()
         ]
     return OffsetFetchRequest(
-        group_id=group_id,
+        group_id=asks_as.group_id,
         topics=single,
-        groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)],
+        groups=[
+            OffsetFetchRequestGroup(
+                group_id=asks_as.group_id,
+                member_id=asks_as.member_id or None,
+                member_epoch=asks_as.generation,
+                topics=topics,
+            )
+        ],
         require_stable=require_stable,
     )
 

@@ -31,9 +31,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from random import Random
+from typing import Final
 
+from .classic_membership import ClassicMembership
 from .committing_member import CommittingMember
 from .completion import Completion
+from .consumer_membership import ConsumerMembership
 from .engine import Call, Engine, Pause, Until
 from .errors import FencedInstanceId, SegbrokerError, TimedOut
 from .fetching import Fetching
@@ -42,7 +45,7 @@ from .group_events import Event, Events, Listener, News
 from .group_offsets import commit_offsets
 from .group_starts import GroupStarts
 from .group_topics import GroupTopics
-from .membership import Membership, Phase
+from .membership import Holder, Membership, Phase
 from .network import CONTROL, GROUP
 from .poll_interval import PollInterval
 from .progress import Progress
@@ -55,6 +58,13 @@ LAST_COMMIT_MS = 4_000
 # How long who closes waits for a callback that another is in, and how often it looks.
 CALLBACK_MS = 4_000
 CALLBACK_LOOK_MS = 10
+
+
+# By their group_protocol.
+MEMBERSHIPS: Final[dict[str, Callable[[Engine, GroupSettings, Random, Holder], Membership]]] = {
+    "classic": ClassicMembership,
+    "consumer": ConsumerMembership,
+}
 
 
 class GroupReading:
@@ -75,7 +85,7 @@ class GroupReading:
         on_lost: Listener | None,
     ) -> None:
         self.settings = settings
-        self.membership = Membership(engine, settings, random, self)
+        self.membership = MEMBERSHIPS[settings.group_protocol](engine, settings, random, self)
         self.error: SegbrokerError | None = None
         self._engine = engine
         self._fetching = fetching
@@ -100,7 +110,7 @@ class GroupReading:
         self._starts = GroupStarts(
             engine,
             settings,
-            self.membership.coordinator,
+            self.membership,
             fetching,
             self._commits,
             start=start,
@@ -248,6 +258,9 @@ class GroupReading:
         self._starts.look_up(given, now_ms)
         self._fetching.notify()
 
+    def settled(self) -> None:
+        self._fetching.notify()
+
     def lost(self, now_ms: int) -> None:
         self._given = set()
         self._prepare_until_ms = None
@@ -358,7 +371,7 @@ class GroupReading:
         # What was lost or kept meanwhile has nothing to do with it, also where it goes once more.
         going = {tp for tp, last in self._last_commits.items() if last is commit}
         self._drop(going)
-        again = going & self._given if self.membership.phase is Phase.STABLE else set()
+        again = going & self._given if self.membership.is_given else set()
         if again:
             # Given once more while it was being given up.
             self._owned |= again
@@ -490,11 +503,11 @@ class GroupReading:
             # Behind a commit that is not answered it would wait, on their connection.
             lane = GROUP if isinstance(last.error, TimedOut) else CONTROL
             with suppress(SegbrokerError):  # a session ends by itself
-                yield from self.membership.say_goodbye(goodbye, lane=lane)
+                yield from goodbye(lane)
         else:
             # Both are sent at once, in this order.
-            leave = self.membership.say_goodbye(goodbye)
-            for done in [self._engine.call(call, self._now_ms) for call in (commit, leave)]:
+            calls = (commit, goodbye(CONTROL))
+            for done in [self._engine.call(call, self._now_ms) for call in calls]:
                 yield Until(done)
 
     def _last_commit(self, commit: Call[None]) -> Call[None]:

@@ -21,13 +21,13 @@ from uuid import UUID
 from segbroker.protocol.fields import ZERO_UUID
 
 from .completion import Completion
-from .coordinator import Coordinator
 from .engine import Engine
 from .errors import SegbrokerError
 from .fetching import Fetching
 from .group_commits import Commits
 from .group_offsets import CommittedOffset, fetch_offsets
 from .log_changes import bug
+from .membership import Membership
 from .records import TopicPartition
 from .settings import GroupSettings
 from .starting import Start
@@ -40,7 +40,7 @@ class GroupStarts:
         self,
         engine: Engine,
         settings: GroupSettings,
-        coordinator: Coordinator,
+        membership: Membership,
         fetching: Fetching,
         commits: Commits,
         *,
@@ -53,7 +53,7 @@ class GroupStarts:
         with what ends the membership."""
         self._engine = engine
         self._settings = settings
-        self._coordinator = coordinator
+        self._membership = membership
         self._fetching = fetching
         self._commits = commits
         self._start = start
@@ -89,11 +89,12 @@ class GroupStarts:
             return
         topic_ids: dict[str, UUID] = {}
         question = fetch_offsets(
-            self._coordinator,
+            self._membership.coordinator,
             self._settings.group_id,
             wanted,
             require_stable=True,
             topic_ids=topic_ids,
+            member=lambda: self._membership.asks_as,
         )
         call = self._engine.call(question, now_ms)
         self._asked.update(dict.fromkeys(wanted, call))

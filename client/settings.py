@@ -38,6 +38,8 @@ Acks = Literal["all", 0, 1, -1]
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnReset = Literal["error", "start", "end"]
 OnGap = Literal["raise", "yield", "skip"]
+
+GroupProtocol = Literal["classic", "consumer"]
 # In order of liking; a group takes one that all of its members have.
 ASSIGNOR_NAMES = ("cooperative-sticky", "range", "roundrobin", "sticky")
 
@@ -279,9 +281,14 @@ class GroupSettings(Settings):
         where all give up all first, half of that is for the caller to come to the next record.
     max_poll_interval_ms: who neither waits for records nor has asked for some for so long leaves,
         in a callback, too; None: never.
+    group_protocol: "classic", where the members assign, or "consumer" (KIP-848), where the broker
+        does, by its own session timeout and interval, and by group_remote_assignor; None: by its
+        default.
     """
 
     group_id: str
+    group_protocol: GroupProtocol = "classic"
+    group_remote_assignor: str | None = None
     instance_id: str | None = None
     assignors: tuple[str, ...] = ASSIGNOR_NAMES
     session_timeout_ms: int = 45_000
@@ -295,7 +302,12 @@ class GroupSettings(Settings):
         if not isinstance(self.group_id, str) or not self.group_id:
             raise ValueError(f"group={self.group_id!r} is not the name of a group")
         _check_text("group", self.group_id)
+        _check_text("group_remote_assignor", self.group_remote_assignor)
         Settings.__post_init__(self)
+        if self.group_protocol not in ("classic", "consumer"):
+            raise ValueError(
+                f"group_protocol={self.group_protocol!r} is not 'classic' or 'consumer'"
+            )
         unknown = [name for name in self.assignors if name not in ASSIGNOR_NAMES]
         if isinstance(self.assignors, str) or unknown or not self.assignors:
             raise ValueError(f"assignors={self.assignors!r} are not of {ASSIGNOR_NAMES}")
@@ -309,6 +321,8 @@ class GroupSettings(Settings):
 class GroupOptions(TypedDict, total=False):
     """What the consumers' constructors take besides `group`; see Consumer."""
 
+    group_protocol: GroupProtocol
+    group_remote_assignor: str | None
     instance_id: str | None
     assignors: Sequence[str]
     session_timeout_ms: int
@@ -403,6 +417,7 @@ def consumer_settings(
             (of_client if name in common else of_consumer)[name] = value
     if group is None and of_group:
         raise TypeError(f"{next(iter(of_group))}= is for a consumer with group=")
+    _check_protocol(of_group)
     if not isinstance(of_group.get("assignors", ()), str):
         of_group["assignors"] = tuple(of_group.get("assignors", ASSIGNOR_NAMES))
     return (
@@ -410,6 +425,28 @@ def consumer_settings(
         ConsumerSettings(on_gap=on_gap, **of_consumer),
         None if group is None else GroupSettings(group_id=group, **of_group),
     )
+
+
+# What has no meaning by a protocol, and where that is said instead.
+_NOT_BY_PROTOCOL: dict[str, dict[str, str]] = {
+    "classic": {
+        "group_remote_assignor": 'the members assign: assignors=, or group_protocol="consumer"'
+    },
+    "consumer": {
+        "assignors": "the broker assigns: group_remote_assignor=",
+        "heartbeat_interval_ms": "it is a setting of the group, consumer.heartbeat.interval.ms",
+        "session_timeout_ms": "it is a setting of the group, consumer.session.timeout.ms",
+    },
+}
+
+
+def _check_protocol(of_group: Mapping[str, Any]) -> None:
+    """ValueError for an option that the protocol of the group has no use for, as in Kafka."""
+    protocol = of_group.get("group_protocol", "classic")
+    instead = _NOT_BY_PROTOCOL.get(protocol, {}) if isinstance(protocol, str) else {}
+    for name, where in instead.items():
+        if of_group.get(name) is not None:
+            raise ValueError(f"{name}= has no effect with group_protocol={protocol!r}: {where}")
 
 
 CODECS: dict[str, Codec] = {

@@ -41,12 +41,13 @@ from .errors import (
     UnknownTopicOrPartition,
 )
 from .group_topics import GroupTopics
+from .heartbeating import Given, Stage
 from .network import FETCH
 from .records import Gap, TopicPartition, topic_names
 from .settings import OnGap
 from .share_lane import Told
 from .share_lanes import Closing, ShareLanes
-from .share_membership import Given, ShareMembership, Stage
+from .share_membership import ShareMembership
 from .share_session import Key
 from .share_settings import ShareOptions, share_settings
 from .silence import Silence

@@ -450,12 +450,17 @@ def test_a_counter_is_drawn_on_a_terminal_only(daemon: Daemon, topic: str) -> No
         os.close(leader)
 
 
-def test_a_group_goes_on_behind_what_was_printed(run: Run, topic: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "CONSUMER"])
+def test_a_group_goes_on_behind_what_was_printed(run: Run, topic: str, protocol: str) -> None:
     run("produce", topic, stdin=b"a\nb\nc\nd\ne\n")
-    group = ("consume", "--group", f"{topic}-g")
+    group = ("consume", "-X", f"group.protocol={protocol}", "--group", f"{topic}-g")
     assert run(*group, "-n", "2", topic).stdout == b"a\nb\n"
     assert run(*group, "--static", "one", "-e", topic).stdout == b"c\nd\ne\n"
     assert run(*group, "--static", "one", "-e", topic).stdout == b""
+    described = run("group", "describe", f"{topic}-g", "--json").stdout
+    assert json.loads(described)["type"] == protocol.lower()
+    # A context may say it for all commands: the others have no use for it.
+    assert run("consume", "-X", f"group.protocol={protocol}", "-n", "1", topic).stdout == b"a\n"
 
 
 @pytest.mark.parametrize(
@@ -464,6 +469,8 @@ def test_a_group_goes_on_behind_what_was_printed(run: Run, topic: str) -> None:
         (("--static", "one", "t"), "--static is for a member of a group"),
         (("-p", "1", "--group", "g", "t"), "-p is for one topic, without --group"),
         (("-p", "1", "a", "b"), "-p is for one topic"),
+        (("--group", "g", "-X", "group.protocol=new", "t"), "group.protocol=new is not classic"),
+        (("--group", "g", "-X", "group.remote.assignor=range", "t"), "for group.protocol=consumer"),
     ],
 )
 def test_flags_of_a_group_that_contradict_each_other_are_said(

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, Synced
@@ -50,6 +51,7 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseGroupTopic,
@@ -78,7 +80,7 @@ class Link:
 
 
 class SimulatedMember:
-    def __init__(self, world: "GroupWorld", assignors: tuple[str, ...], options: Any) -> None:  # noqa: ANN401
+    def __init__(self, world: "GroupWorld", options: Any) -> None:  # noqa: ANN401
         self.world = world
         self.links: dict[Connection, Link] = {}
         self.busy_until_ms = 0
@@ -87,7 +89,6 @@ class SimulatedMember:
         self.is_alive = True
         # What the application takes note of, and asks for more.
         self.expected: tuple[type[Exception], ...] = ()
-        given: Any = {"assignors": assignors, **options}
         self.reading = Reading(
             "10.0.0.1:9001",
             [TOPIC],
@@ -99,7 +100,7 @@ class SimulatedMember:
             on_revoked=lambda partitions: self._tell("revoked", partitions),
             on_lost=lambda partitions: self._tell("lost", partitions),
             wake_by=lambda at_ms: None,
-            options=given,
+            options=options,
             random=Random(world.random.random()),
         )
 
@@ -187,9 +188,9 @@ class GroupWorld:
         self._numbers = count()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self.kept: Generation | None = None
-        self.group = self._new_group()
+        self.group: Any = self._new_group()
 
-    def _new_group(self) -> Group:
+    def _new_group(self) -> Any:  # noqa: ANN401 - the rules of another protocol's, too
         return Group(
             "g", lambda prefix: f"{prefix}-{next(self._numbers)}", 0, 1_000, self._recorded
         )
@@ -208,7 +209,10 @@ class GroupWorld:
 
     def start(self, *assignors: str, **options: Any) -> SimulatedMember:  # noqa: ANN401
         names = assignors or ("cooperative-sticky", "range", "roundrobin", "sticky")
-        member = SimulatedMember(self, names, options)
+        return self._begin({"assignors": names, **options})
+
+    def _begin(self, options: Any) -> SimulatedMember:  # noqa: ANN401
+        member = SimulatedMember(self, options)
         self.members.append(member)
         return member
 
@@ -236,6 +240,10 @@ class GroupWorld:
             self.cut(member)
         self.group = self._new_group()
         self.unsure_until_ms = self.now_ms + RESTART_MS
+
+    def expel(self, member_id: str) -> None:
+        """The group gives this member up."""
+        self.group.leave(self.now_ms, member_id, None)
 
     def _forget(self, link: Link) -> None:
         link.slots.clear()
@@ -403,7 +411,7 @@ class GroupWorld:
             case OffsetCommitRequest():
                 reply(self._commit(request))
             case OffsetFetchRequest():
-                answer = self._refused() if self.refusals else self._stands(request)
+                answer = self._stands(request)
                 if self.late:
                     self.late -= 1
                     self._late.append(lambda: reply(answer))
@@ -418,26 +426,25 @@ class GroupWorld:
             self._late.pop(0)()
 
     def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        code = self.group.check_commit(
-            self.now_ms,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-        )
+        may_commit = self._may_commit(request)
         if self.rebalancing:
             self.rebalanced_count += 1
-            code = ErrorCode.REBALANCE_IN_PROGRESS
         topics = []
         for topic in request.topics:
             rows = []
             name = topic.name or self.cluster.name_of(topic.topic_id)
-            code_here = ErrorCode.UNKNOWN_TOPIC_ID if name is None else code
             for row in topic.partitions:
+                if name is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
+                elif self.rebalancing:
+                    code = ErrorCode.REBALANCE_IN_PROGRESS
+                else:
+                    code = may_commit(self.cluster.topic_ids[name], row.partition_index)
                 if name is not None and code == ErrorCode.NONE:
                     self.committed[name, row.partition_index] = row.committed_offset
                 rows.append(
                     OffsetCommitResponsePartition(
-                        partition_index=row.partition_index, error_code=code_here
+                        partition_index=row.partition_index, error_code=code
                     )
                 )
             topics.append(
@@ -445,14 +452,31 @@ class GroupWorld:
             )
         return OffsetCommitResponse(topics=topics)
 
-    def _refused(self) -> OffsetFetchResponse:
-        code = self.refusals.pop(0)
+    def _may_commit(self, request: OffsetCommitRequest) -> Callable[[UUID, int], ErrorCode]:
+        """What a commit of each partition is answered."""
+        code = self.group.check_commit(
+            self.now_ms,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+        )
+        return lambda topic_id, partition: code
+
+    def _may_ask(self, group: OffsetFetchRequestGroup) -> ErrorCode:
+        """What a question where the group stands is refused with."""
+        return ErrorCode.NONE
+
+    def _refused(self, code: ErrorCode) -> OffsetFetchResponse:
         return OffsetFetchResponse(
             groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)]
         )
 
     def _stands(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         (group,) = request.groups
+        if self.refusals:
+            return self._refused(self.refusals.pop(0))
+        if code := self._may_ask(group):
+            return self._refused(code)
         topics = []
         for topic in group.topics or ():
             name = topic.name or self.cluster.name_of(topic.topic_id)

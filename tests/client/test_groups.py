@@ -87,7 +87,7 @@ class Member:
             on_assigned=self._tell("assigned"),
             on_revoked=self._tell("revoked"),
             on_lost=self._tell("lost"),
-            **{**QUICK, **options},
+            **{**({} if "group_protocol" in options else QUICK), **options},
         )
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -10,9 +10,9 @@ import pytest
 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
-from segbroker.client import membership as membership_module
-from segbroker.client import reading
+from segbroker.client import classic_membership, reading
 from segbroker.client.assignors import GroupMemberInfo, deal_out
+from segbroker.client.classic_membership import REFUSALS_MAX, ClassicMembership
 from segbroker.client.completion import Completion
 from segbroker.client.driver import GOODBYE_MS
 from segbroker.client.errors import (
@@ -23,7 +23,7 @@ from segbroker.client.errors import (
     TimedOut,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
-from segbroker.client.membership import REFUSALS_MAX, Phase
+from segbroker.client.membership import Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -36,16 +36,26 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.schema import Message
 
+from .simulated_consumer_groups import ConsumerGroupWorld
 from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
 
 PARTITIONS = 5
 RECORDS = 40
 
 
+@pytest.fixture(params=[GroupWorld, ConsumerGroupWorld], ids=["classic", "consumer"])
+def kind(request: pytest.FixtureRequest) -> type[GroupWorld]:
+    """Which protocol the members speak, where that makes no difference."""
+    world: type[GroupWorld] = request.param
+    return world
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_cooperative_members_that_come_and_go_work_at_each_record_once(seed: int) -> None:
+def test_cooperative_members_that_come_and_go_work_at_each_record_once(
+    kind: type[GroupWorld], seed: int
+) -> None:
     """Also when a job lasts longer than a session and a rebalance together."""
-    world = GroupWorld(seed, partitions=PARTITIONS, records=RECORDS)
+    world = kind(seed, partitions=PARTITIONS, records=RECORDS)
     random = world.random
     world.job_ms = lambda: random.choice(
         [0, 1, 50, 50, 400, 200_000 if random.random() < 0.1 else 5]
@@ -70,8 +80,10 @@ def test_cooperative_members_that_come_and_go_work_at_each_record_once(seed: int
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_members_of_every_kind_lose_no_record_to_deaths_cuts_and_restarts(seed: int) -> None:
-    world = GroupWorld(seed, partitions=PARTITIONS, records=RECORDS)
+def test_members_of_every_kind_lose_no_record_to_deaths_cuts_and_restarts(
+    kind: type[GroupWorld], seed: int
+) -> None:
+    world = kind(seed, partitions=PARTITIONS, records=RECORDS)
     random = world.random
     world.job_ms = lambda: random.choice([0, 1, 30, 200])
 
@@ -99,10 +111,11 @@ def test_members_of_every_kind_lose_no_record_to_deaths_cuts_and_restarts(seed: 
 
 
 def test_a_slow_member_that_the_broker_forgot_meanwhile_is_thrown_out_all_the_same(
+    kind: type[GroupWorld],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has joined again by itself; what the caller works at is not its own any more."""
-    world = GroupWorld(3, partitions=2, records=20)
+    world = kind(3, partitions=2, records=20)
     monkeypatch.setattr(reading, "now_ms", lambda: world.now_ms)
     slow = world.start(max_poll_interval_ms=60_000)
     world.run(lambda: slow.in_hand is not None)
@@ -115,10 +128,11 @@ def test_a_slow_member_that_the_broker_forgot_meanwhile_is_thrown_out_all_the_sa
 
 
 def test_a_member_that_has_waited_for_long_has_its_whole_time_for_what_it_gets(
+    kind: type[GroupWorld],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has asked for records before the time began that it may work at one."""
-    world = GroupWorld(7, partitions=1, records=0)
+    world = kind(7, partitions=1, records=0)
     monkeypatch.setattr(reading, "now_ms", lambda: world.now_ms)
     member = world.start(max_poll_interval_ms=60_000)
     group = member.reading.group
@@ -167,8 +181,10 @@ def test_who_could_not_be_told_in_time_where_the_group_stands_asks_again() -> No
     assert member.told == [("assigned", [0, 1])]
 
 
-def test_who_may_not_know_where_the_group_stands_leaves_it_to_the_others() -> None:
-    world = GroupWorld(11, partitions=2, records=20)
+def test_who_may_not_know_where_the_group_stands_leaves_it_to_the_others(
+    kind: type[GroupWorld],
+) -> None:
+    world = kind(11, partitions=2, records=20)
     world.refusals = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
     refused = world.start()
     refused.expected = (GroupAuthorizationFailed,)
@@ -226,16 +242,16 @@ def test_a_member_that_is_not_known_again_and_again_takes_its_time_and_no_more(
     assert all(20 < pause < 1_000 for pause in pauses[REFUSALS_MAX:])
 
 
-def test_what_is_said_of_what_was_lost_meanwhile_does_not_count() -> None:
+def test_what_is_said_of_what_was_lost_meanwhile_does_not_count(kind: type[GroupWorld]) -> None:
     """Where the group stands was asked about a partition that the member has lost and has again."""
-    world = GroupWorld(12, partitions=1, records=20)
+    world = kind(12, partitions=1, records=20)
     world.refusals = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
     world.late = 1
     member = world.start()
     membership = member.reading.group.membership
     world.run(lambda: not world.refusals)
     first = membership.member_id
-    world.group.leave(world.now_ms, first, None)
+    world.expel(first)
     world.run(lambda: membership.member_id not in ("", first) and membership.phase is Phase.STABLE)
     world.answer_late()
     world.run(world.is_settled)
@@ -252,9 +268,11 @@ def test_a_call_that_is_not_done_in_time_says_what_its_coordinator_answered() ->
     assert "coordinator of 'g': " in str(done.error)
 
 
-def test_what_was_lost_while_it_was_worked_at_is_committed_by_nobody_for_who_came_back() -> None:
+def test_what_was_lost_while_it_was_worked_at_is_committed_by_nobody_for_who_came_back(
+    kind: type[GroupWorld],
+) -> None:
     """Another member may have worked at it in between: a transaction of it has to be refused."""
-    world = GroupWorld(9, partitions=1, records=20)
+    world = kind(9, partitions=1, records=20)
     member = world.start()
     reading = member.reading
     world.run(lambda: member.in_hand is not None and len(world.processed) > 3)
@@ -308,9 +326,11 @@ def test_a_commit_that_comes_behind_its_generation_is_made_in_the_next() -> None
     assert world.committed[TOPIC, 0] == 3
 
 
-def test_where_the_group_stood_before_another_member_worked_there_does_not_count() -> None:
+def test_where_the_group_stood_before_another_member_worked_there_does_not_count(
+    kind: type[GroupWorld],
+) -> None:
     """The answer is as old as the first assignment; the partition went, and came back."""
-    world = GroupWorld(5, partitions=2, records=20)
+    world = kind(5, partitions=2, records=20)
     world.late = 1
     first = world.start()
     first_member = first.reading.group
@@ -324,9 +344,9 @@ def test_where_the_group_stood_before_another_member_worked_there_does_not_count
     assert set(Counter(world.processed).values()) == {1}
 
 
-def test_who_is_closed_while_its_loop_goes_on_does_not_join_again() -> None:
+def test_who_is_closed_while_its_loop_goes_on_does_not_join_again(kind: type[GroupWorld]) -> None:
     """Else the group would wait for a member that is gone, until its session ends."""
-    world = GroupWorld(5, partitions=2, records=20)
+    world = kind(5, partitions=2, records=20)
     member = world.start()
     reading = member.reading
     world.run(lambda: len(world.processed) > 2)
@@ -338,9 +358,11 @@ def test_who_is_closed_while_its_loop_goes_on_does_not_join_again() -> None:
 
 
 @pytest.mark.parametrize("patient", [True, False])
-def test_who_closes_as_well_waits_for_the_last_commit_of_who_closed_first(patient: bool) -> None:
+def test_who_closes_as_well_waits_for_the_last_commit_of_who_closed_first(
+    kind: type[GroupWorld], patient: bool
+) -> None:
     """Two threads or tasks close one consumer: the second would end it in the middle of that."""
-    world = GroupWorld(5, partitions=2, records=20)
+    world = kind(5, partitions=2, records=20)
     member = world.start(commit_interval_ms=60_000)
     world.run(lambda: len(world.processed) > 5)
     engine, group = member.reading.engine, member.reading.group
@@ -354,10 +376,11 @@ def test_who_closes_as_well_waits_for_the_last_commit_of_who_closed_first(patien
 
 
 def test_who_closes_leaves_the_group_though_its_last_commit_is_not_answered(
+    kind: type[GroupWorld],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The others need not wait for the end of its session."""
-    world = GroupWorld(5, partitions=2, records=20)
+    world = kind(5, partitions=2, records=20)
     member = world.start(commit_interval_ms=60_000)
     world.run(lambda: len(world.processed) > 5)
     answer = world._answer_group
@@ -469,8 +492,8 @@ def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:
     world.run(lambda: member.reading.fetching.states.keys() == {(TOPIC, 0), ("u", 0)})
 
 
-def test_a_commit_that_is_sent_again_does_not_undo_a_later_one() -> None:
-    world = GroupWorld(6, partitions=1, records=40)
+def test_a_commit_that_is_sent_again_does_not_undo_a_later_one(kind: type[GroupWorld]) -> None:
+    world = kind(6, partitions=1, records=40)
     world.job_ms = lambda: 100
     member = world.start(commit_interval_ms=60_000)
     reading = member.reading
@@ -545,7 +568,8 @@ def test_a_commit_that_waits_for_its_broker_does_not_undo_that_of_who_was_there_
     def checked(self: Any, now_ms: int, member_id: str, *args: Any, **options: Any) -> ErrorCode:  # noqa: ANN401
         if is_full and member_id == membership.member_id:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return check(self, now_ms, member_id, *args, **options)
+        code: ErrorCode = check(self, now_ms, member_id, *args, **options)
+        return code
 
     monkeypatch.setattr(group, "check_commit", checked)
     commit = first.reading.commit({(TOPIC, 0): 3, (TOPIC, 1): 3})
@@ -580,10 +604,11 @@ def first_commit_held(
 
 
 def test_a_commit_that_waits_for_another_is_not_made_where_its_partition_went_meanwhile(
+    kind: type[GroupWorld],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broker would take it: who is a member may say where the group stands anywhere."""
-    world = GroupWorld(5, partitions=2, records=20)
+    world = kind(5, partitions=2, records=20)
     first = world.start(auto_commit=False)
     engine, membership = first.reading.engine, first.reading.group.membership
     world.run(lambda: membership.phase is Phase.STABLE and len(first.owned) == 2)
@@ -601,9 +626,10 @@ def test_a_commit_that_waits_for_another_is_not_made_where_its_partition_went_me
 
 
 def test_a_commit_that_waits_for_another_is_made_though_the_consumer_is_closed_meanwhile(
+    kind: type[GroupWorld],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = GroupWorld(5, partitions=2, records=20)
+    world = kind(5, partitions=2, records=20)
     member = world.start(auto_commit=False)
     engine, group = member.reading.engine, member.reading.group
     world.run(lambda: group.membership.phase is Phase.STABLE and len(member.owned) == 2)
@@ -626,10 +652,10 @@ def test_a_commit_that_waits_for_another_is_made_though_the_consumer_is_closed_m
 @pytest.mark.parametrize("is_back", [False, True], ids=["out", "back"])
 @pytest.mark.parametrize("count", [4, 10], ids=["in hand", "gone past"])
 def test_what_was_lost_while_it_was_worked_at_is_not_said_to_be_committed(
-    named: bool, is_back: bool, count: int
+    kind: type[GroupWorld], named: bool, is_back: bool, count: int
 ) -> None:
     """Another member has it by now, or had it in between."""
-    world = GroupWorld(9, partitions=1, records=10)
+    world = kind(9, partitions=1, records=10)
     member = world.start(auto_commit=False)
     membership, engine = member.reading.group.membership, member.reading.engine
     world.run(lambda: len(world.processed) == count and (member.in_hand is None) is (count == 10))
@@ -637,7 +663,7 @@ def test_what_was_lost_while_it_was_worked_at_is_not_said_to_be_committed(
     first = membership.member_id
     member.busy_until_ms = world.now_ms + 600_000
     world.store(0, 10, 10)
-    world.group.leave(world.now_ms, first, None)
+    world.expel(first)
     world.run(lambda: membership.member_id != first)
     world.committed[TOPIC, 0] = 15  # by the other one
     if is_back:
@@ -719,7 +745,9 @@ def test_a_static_leader_that_came_back_reads_though_its_group_has_too_many_topi
     monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
     again = world.start(instance_id="one")
     world.run(lambda: again.owned == {0, 1})
-    assert again.reading.group.membership._dealt_before
+    membership = again.reading.group.membership
+    assert isinstance(membership, ClassicMembership)
+    assert membership._dealt_before
     began_ms = world.now_ms
     world.run(lambda: world.now_ms > began_ms + 100_000)
     assert again.owned == {0, 1}
@@ -761,7 +789,7 @@ def test_who_is_given_more_topics_than_it_works_with_is_told_so(
         dealt = deal_out(protocol, members, counts)
         return {name: [*given, TopicPartition("u", 0)] for name, given in dealt.items()}
 
-    monkeypatch.setattr(membership_module, "deal_out", more)
+    monkeypatch.setattr(classic_membership, "deal_out", more)
     monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
     member = world.start()
     with pytest.raises(SegbrokerError, match=r"^group 'g': a client works with at most 1 topics"):
@@ -772,10 +800,11 @@ def test_who_is_given_more_topics_than_it_works_with_is_told_so(
 
 
 def test_topics_of_a_pattern_that_are_gone_take_no_room_from_those_that_come(
+    kind: type[GroupWorld],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 5)
-    world = GroupWorld(9, partitions=2, records=10)
+    world = kind(9, partitions=2, records=10)
     member = world.start()
     member.reading.group.subscribe_pattern(re.compile("t|u.*"))
     states, settings = member.reading.fetching.states, member.reading.engine.settings
@@ -817,7 +846,7 @@ def test_what_is_lost_while_a_poll_takes_more_is_not_said_to_be_committed() -> N
     reading.hand_out(fetched, reading.fetching.open(fetched))
     assert len([*(reading.take_records(in_loop=False) or ())]) == 10
     first = membership.member_id
-    world.group.leave(world.now_ms, first, None)
+    world.expel(first)
     world.run(lambda: membership.member_id not in ("", first) and member.owned == {0})
     assert reading.take_records(in_loop=False) is None  # to fill it up
     reading.progress.is_shown = True
@@ -832,8 +861,10 @@ def test_what_is_lost_while_a_poll_takes_more_is_not_said_to_be_committed() -> N
     done.result()
 
 
-def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
-    world = GroupWorld(1, partitions=2, records=20)
+def test_a_member_that_works_keeps_its_partition_and_the_others_go_on(
+    kind: type[GroupWorld],
+) -> None:
+    world = kind(1, partitions=2, records=20)
     long_job = world.start()
     world.run(lambda: len(long_job.owned) == 2)
     world.run(lambda: long_job.in_hand is not None)
@@ -898,7 +929,7 @@ def test_what_comes_back_before_it_has_gone_is_not_told_as_lost() -> None:
     world.to_cut[OffsetCommitRequest.message_key] = 1_000
     world.run(lambda: group.events.next_wake_ms() is None)  # its time to hear of it is over
     world.kill(second)
-    world.group.leave(world.now_ms, second.reading.group.membership.member_id, None)
+    world.expel(second.reading.group.membership.member_id)
     world.run(lambda: membership.generation == 3 and membership.phase is Phase.STABLE)
     assert first.owned == {0, 1}
     world.to_cut.clear()
@@ -949,9 +980,9 @@ def test_what_went_without_a_word_is_said_to_be_committed_where_it_was(auto_comm
             done.result()
 
 
-def test_what_was_lost_is_told_to_who_leaves_before_hearing_of_it() -> None:
+def test_what_was_lost_is_told_to_who_leaves_before_hearing_of_it(kind: type[GroupWorld]) -> None:
     """What it keeps for each partition ends with that word."""
-    world = GroupWorld(1, partitions=2, records=20)
+    world = kind(1, partitions=2, records=20)
     member = world.start()
     world.run(lambda: member.in_hand is not None)
     member.busy_until_ms = world.now_ms + 600_000
@@ -963,8 +994,8 @@ def test_what_was_lost_is_told_to_who_leaves_before_hearing_of_it() -> None:
     assert member.told == [("assigned", [0, 1]), ("lost", [0, 1])]
 
 
-def test_what_was_never_said_to_be_assigned_is_not_said_to_be_gone() -> None:
-    world = GroupWorld(1, partitions=2, records=0)
+def test_what_was_never_said_to_be_assigned_is_not_said_to_be_gone(kind: type[GroupWorld]) -> None:
+    world = kind(1, partitions=2, records=0)
     left, lost = world.start(), world.start()
     for member in (left, lost):
         member.busy_until_ms = world.now_ms + 600_000
@@ -978,9 +1009,11 @@ def test_what_was_never_said_to_be_assigned_is_not_said_to_be_gone() -> None:
     assert lost.told == [("assigned", [0, 1])]
 
 
-def test_what_goes_before_it_was_said_to_be_assigned_is_not_told_at_all() -> None:
+def test_what_goes_before_it_was_said_to_be_assigned_is_not_told_at_all(
+    kind: type[GroupWorld],
+) -> None:
     """The caller works at something else, and another member has it before it comes back."""
-    world = GroupWorld(1, partitions=2, records=20)
+    world = kind(1, partitions=2, records=20)
     world.job_ms = lambda: 5_000
     members = [world.start(rebalance_timeout_ms=4_000) for _ in range(2)]
     world.run(lambda: all(len(member.owned) == 1 for member in members))
@@ -1024,7 +1057,7 @@ def test_what_comes_back_before_it_was_said_to_be_assigned_is_said_to_be_assigne
     world.run(lambda: group.events.next_wake_ms() is not None)
     world.run(lambda: group.events.next_wake_ms() is None)  # its time to hear of it is over
     world.kill(third)
-    world.group.leave(world.now_ms, third.reading.group.membership.member_id, None)
+    world.expel(third.reading.group.membership.member_id)
     generation = membership.generation
     world.run(lambda: membership.generation > generation and membership.phase is Phase.STABLE)
     assert first.owned == {0, 1}
@@ -1058,11 +1091,12 @@ def test_a_commit_that_waits_for_a_rebalance_commits_nothing_in_a_topic_made_aga
 
 
 def test_the_time_of_a_callback_of_the_end_begins_with_the_end(
+    kind: type[GroupWorld],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who closes has come back: on_revoked may take as long as any callback, and what was gone past
     is committed behind it."""
-    world = GroupWorld(5, partitions=1, records=20)
+    world = kind(5, partitions=1, records=20)
     monkeypatch.setattr(reading, "now_ms", lambda: world.now_ms)
     member = world.start(max_poll_interval_ms=60_000, commit_interval_ms=3_600_000)
     group, engine = member.reading.group, member.reading.engine
@@ -1077,7 +1111,7 @@ def test_the_time_of_a_callback_of_the_end_begins_with_the_end(
     world.run(lambda: done.done)
     assert world.committed[TOPIC, 0] == 20
     # But a callback that hangs does not keep what others could have.
-    world = GroupWorld(5, partitions=1, records=20)
+    world = kind(5, partitions=1, records=20)
     slow = world.start(max_poll_interval_ms=60_000)
     world.run(lambda: len(world.processed) == 20)
     slow.busy_until_ms = world.now_ms + 1_000_000
@@ -1113,7 +1147,7 @@ def test_what_comes_back_when_it_was_heard_to_go_is_said_to_be_assigned() -> Non
     first, second = revoked_and_not_committed_yet(world)
     membership = first.reading.group.membership
     world.kill(second)
-    world.group.leave(world.now_ms, second.reading.group.membership.member_id, None)
+    world.expel(second.reading.group.membership.member_id)
     world.run(lambda: membership.generation == 3 and membership.phase is Phase.STABLE)
     assert first.owned == {0, 1}, "it is still being committed"
     world.to_cut.clear()
@@ -1136,7 +1170,7 @@ def test_what_comes_back_while_it_is_heard_to_go_is_said_to_be_assigned() -> Non
     event.is_told = True
     event.listener(event.partitions)
     world.kill(second)
-    world.group.leave(world.now_ms, second.reading.group.membership.member_id, None)
+    world.expel(second.reading.group.membership.member_id)
     world.run(lambda: membership.generation == 3 and membership.phase is Phase.STABLE)
     group.event_done(event, world.now_ms)
     first.busy_until_ms = world.now_ms

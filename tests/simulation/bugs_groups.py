@@ -10,7 +10,7 @@ import segbroker.broker.fetching.fetch_reply
 import segbroker.broker.fetching.fetch_target
 import segbroker.broker.fetching.offsets
 import segbroker.broker.partitions.isolation
-import segbroker.client.membership
+import segbroker.client.classic_membership
 import segbroker.segments.directory.opened_partitions
 import segbroker.segments.log.retention
 import segbroker.segments.replay.resuming
@@ -122,7 +122,7 @@ _visible = [
 BUGS = (
     Bug(
         "two members are given one partition",
-        _renamed((segbroker.client.membership, "deal_out"), by=_everything_to_everybody),
+        _renamed((segbroker.client.classic_membership, "deal_out"), by=_everything_to_everybody),
         CALM | GROUP,
         topics=HAVE_GROUP,
     ),

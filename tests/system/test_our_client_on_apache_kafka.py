@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import pytest
@@ -31,7 +32,8 @@ from segbroker.client import (
     UnknownTopicOrPartition,
     transform,
 )
-from segbroker.client.errors import MessageTooLarge, SegbrokerError
+from segbroker.client.errors import MessageTooLarge, SegbrokerError, UnreleasedInstanceId
+from segbroker.client.settings import ConsumerOptions, GroupProtocol
 from segbroker.protocol.partitioner import partition_for_key
 
 from ..support.daemon import running
@@ -77,6 +79,7 @@ def name(request: pytest.FixtureRequest, kafka: str) -> Iterator[str]:
         admin.delete_topic(topic)
 
 
+CONSUMER: Any = {"group_protocol": "consumer"}
 VALUES = [b"%06d" % number for number in range(5_000)]
 KEYS = [b"key-%d" % (number % 97) for number in range(5_000)]
 
@@ -302,17 +305,25 @@ def read(kafka: str, topic: str) -> list[bytes | None]:
     return seen
 
 
-@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range", "roundrobin", "sticky"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"assignors": [one]} for one in ("cooperative-sticky", "range", "roundrobin", "sticky")),
+        CONSUMER,
+        {**CONSUMER, "group_remote_assignor": "range"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
 def test_two_members_share_hand_over_and_go_on_where_the_group_stands(
-    kafka: str, name: str, assignor: str
+    kafka: str, name: str, options: ConsumerOptions
 ) -> None:
     with Producer(kafka) as producer:
         for index, value in enumerate(VALUES):
             producer.send(name, value, partition=index % 4)
     seen: list[bytes | None] = []
     with (
-        Consumer(kafka, name, group=name, assignors=[assignor]) as one,
-        Consumer(kafka, name, group=name, assignors=[assignor]) as two,
+        Consumer(kafka, name, group=name, **options) as one,
+        Consumer(kafka, name, group=name, **options) as two,
     ):
         ends = time.monotonic() + 60
         while len(one.assignment) != 2 or len(two.assignment) != 2:
@@ -322,24 +333,78 @@ def test_two_members_share_hand_over_and_go_on_where_the_group_stands(
         assert not set(one.assignment) & set(two.assignment)
         one.commit()
         two.commit()
-    with Consumer(kafka, name, group=name, stop_at_end=True) as consumer:
+    with Consumer(kafka, name, group=name, stop_at_end=True, **options) as consumer:
         seen += [record.value for record in consumer]
         assert sum(stands.offset for stands in consumer.committed().values()) in range(5_001)
     assert set(seen) == set(VALUES)
 
 
-def test_members_share_a_group_with_librdkafka(kafka: str, name: str) -> None:
+def test_a_static_member_of_the_consumer_protocol_comes_back_to_what_it_had(
+    kafka: str, name: str
+) -> None:
+    def instance(which: str) -> Consumer:
+        return Consumer(kafka, name, group=name, instance_id=which, **CONSUMER)
+
+    with instance("two") as two:
+        with instance("one") as one:
+            share(one, two)
+            had = set(one.assignment)
+        with instance("one") as again:
+            until(lambda: not again.poll(timeout_ms=100) and set(again.assignment) == had)
+            with pytest.raises(UnreleasedInstanceId), instance("one") as late:
+                late.poll(timeout_ms=60_000)
+        assert two.poll(timeout_ms=100) == []
+        assert len(two.assignment) == 2
+
+
+def share(one: Consumer, two: Consumer) -> None:
+    """Until each has half."""
+    ends = time.monotonic() + 60
+    while len(one.assignment) != 2 or len(two.assignment) != 2:
+        assert time.monotonic() < ends
+        for member in (one, two):
+            member.poll(timeout_ms=100)
+    assert not set(one.assignment) & set(two.assignment)
+
+
+def test_a_group_goes_over_to_the_consumer_protocol_member_by_member(kafka: str, name: str) -> None:
+    def type_of() -> str:
+        with Admin(kafka) as admin:
+            return admin.describe_group(name).group_type
+
+    with Consumer(kafka, name, group=name) as old:
+        with Consumer(kafka, name, group=name) as other:
+            share(old, other)
+        assert type_of() == "classic"
+        with Consumer(kafka, name, group=name, **CONSUMER) as new:
+            share(old, new)
+            assert type_of() == "consumer"
+            old.close()
+            with Consumer(kafka, name, group=name, **CONSUMER) as newer:
+                share(new, newer)
+            assert type_of() == "consumer"
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_share_a_group_with_librdkafka(
+    kafka: str, name: str, protocol: GroupProtocol
+) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
-    for strategy in ("cooperative-sticky", "range"):
+    for strategy in ("cooperative-sticky", "range") if protocol == "classic" else ("uniform",):
+        of_protocol = (
+            "partition.assignment.strategy" if protocol == "classic" else ("group.remote.assignor")
+        )
         theirs = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": kafka,
                 "group.id": f"{name}-{strategy}",
-                "partition.assignment.strategy": strategy,
+                "group.protocol": protocol,
+                of_protocol: strategy,
             }
         )
         theirs.subscribe([name])
-        with Consumer(kafka, name, group=f"{name}-{strategy}") as ours:
+        group = f"{name}-{strategy}"
+        with Consumer(kafka, name, group=group, group_protocol=protocol) as ours:
             ends = time.monotonic() + 60
             while len(ours.assignment) != 2 or len(theirs.assignment()) != 2:
                 assert time.monotonic() < ends
@@ -374,7 +439,8 @@ def test_transactions_are_seen_whole_or_not_at_all(kafka: str, name: str) -> Non
     )
 
 
-def test_each_record_is_transformed_once(kafka: str, name: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_each_record_is_transformed_once(kafka: str, name: str, protocol: GroupProtocol) -> None:
     out = f"{name}-out"
     with Admin(kafka) as admin:
         admin.create_topic(out, partitions=2, replication_factor=1)
@@ -391,7 +457,14 @@ def test_each_record_is_transformed_once(kafka: str, name: str) -> None:
 
     def run() -> None:
         with (
-            Consumer(kafka, name, group=name, auto_commit=False, stop_at_end=True) as consumer,
+            Consumer(
+                kafka,
+                name,
+                group=name,
+                group_protocol=protocol,
+                auto_commit=False,
+                stop_at_end=True,
+            ) as consumer,
             Producer(kafka, transactional_id=name) as producer,
         ):
             transform(consumer, producer, work)
