@@ -39,6 +39,8 @@ neighbours.  The leader epoch, outside the CRC too, is what the manifest says fo
 Behind damage a batch is accepted when its offset is higher, and the next batch
 continues it or the file ends with it; or when it continues the damaged one.  Not if it lies within
 a damaged batch, which may be a torn one: then it is the value of a record (docs/decisions/0356).
+Where its header is lost, and so nothing says what lies within it: not if as many batches behind it
+have offsets that contradict it.
 Behind whole batches of lower offsets the one that is due is accepted.
 """
 
@@ -67,6 +69,8 @@ from segbroker.protocol.record_batch import (
 from .files.index import OFFSET_SPAN_MAX
 
 _MAGIC: Final = bytes([MAGIC])
+WITHIN_MAX: Final = 16 << 20
+"""Bytes that a batch may have behind those that its value holds, for these to be doubted."""
 
 
 class Tail(Enum):
@@ -424,17 +428,59 @@ def _find_resume(data: memoryview, damaged: int, offset: int | None, due: int | 
             break
         begin, own = own.end, following
     content = bytes(data)
+    following_offset = read_header(data, begin).next_offset if own.end > begin else -1
     found = content.find(_MAGIC, begin + 1 + MAGIC_POSITION)
     while found >= 0:
         position = found - MAGIC_POSITION
         if (
             _is_in_reach(data, position, offset)
-            and not own.reaches(position)
+            and (not own.reaches(position) or _leads_to_end(data, position, following_offset))
             and _is_resume(data, damaged, position, offset)
         ):
-            return position
+            return position if offset is None else _firmest(content, damaged, position, offset)
         found = content.find(_MAGIC, found + 1)
     return -1
+
+
+def _leads_to_end(data: memoryview, position: int, offset: int) -> bool:
+    """Whether batches from this offset on lead up to the end of the file.  Then they are in no
+    value of a damaged batch that claims them: its length is damaged as well."""
+    base_offset = int.from_bytes(data[position : position + 8], "big")
+    return base_offset == offset and _run(data, position)[1] == len(data)
+
+
+def _firmest(content: bytes, damaged: int, position: int, offset: int) -> int:
+    """Where valid batches go on behind the damage: at `position`, or behind that, if as many whole
+    batches there have offsets that are not behind those of it.
+
+    What is in front is in the value of a damaged batch then, whose header is lost.  An end of the
+    file that they lead up to counts as one more: no value ends where its batch does.
+    """
+    data = memoryview(content)
+    batches, end, following = _run(data, position)
+    until = end + WITHIN_MAX
+    found = content.find(_MAGIC, end + MAGIC_POSITION, until)
+    while found >= 0:
+        other = found - MAGIC_POSITION
+        base_offset = int.from_bytes(content[other : other + 8], "big")
+        if offset < base_offset < following and _is_resume(data, damaged, other, offset):
+            others, end, other_following = _run(data, other)
+            others += end == len(data)
+            if others >= batches:
+                position, batches, following = other, others, other_following
+            found = end + MAGIC_POSITION - 1
+        found = content.find(_MAGIC, found + 1, until)
+    return position
+
+
+def _run(data: memoryview, position: int) -> tuple[int, int, int]:
+    """How many whole batches follow each other from the one at `position` on, where they end, and
+    the offset that is due there."""
+    batches, offset = 0, -1
+    while (header := _batch_at(data, position)) is not None and offset in (-1, header.base_offset):
+        batches, offset = batches + 1, header.next_offset
+        position += header.size
+    return batches, position, offset
 
 
 def _is_in_reach(data: memoryview, position: int, offset: int | None) -> bool:

@@ -389,6 +389,22 @@ def test_synced_bytes_that_are_missing_are_corruption_not_a_lost_tail() -> None:
     assert gaps_in(handler) == [(0, 3, GapReason.CORRUPTION, 1)]
 
 
+@pytest.mark.parametrize("durability", UNSYNCED)
+def test_what_lies_behind_a_batch_that_is_damaged_twice_is_no_torn_write(durability: str) -> None:
+    # One of the two is in its length, which then claims all that is behind it.
+    disk = MemoryStorage()
+    topic_with(disk, durability, count=20)
+    path = "/data/topics/t/partition_0/t_partition_0_segment_0.log"
+    killed = disk.after_kill()
+    size = len(read_file(killed, path)) // 20
+    for place in (9, size - 10):
+        flip(killed, path, 5 * size + place)
+    handler = manager_on(killed).get_handler("t", 0)
+    (gap,) = gaps_in(handler)
+    assert gap[:2] == (5, 6)
+    assert handler.log_end_offset == 20
+
+
 def test_a_damaged_snapshot_opens_nothing_and_changes_nothing() -> None:
     disk = MemoryStorage()
     topic_with(disk, "fsync").close()

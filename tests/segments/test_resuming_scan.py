@@ -121,6 +121,55 @@ def test_batches_inside_the_value_of_a_second_damaged_one_are_not_where_the_log_
         assert kept(b"".join([front, *damaged, *behind])) == [*whole, *behind]
 
 
+FRONT = b"x" * 5_000
+"""So much that the header of a batch is in one page, and what else its value holds in another."""
+
+
+@pytest.mark.parametrize("behind", [1, 2, 20, 60])
+@pytest.mark.parametrize(
+    "held",
+    [
+        INNER,
+        INNER + batch(51),
+        batch(50) + b"between" + batch(10) + b"between" + batch(30),
+        batch(5_000_000),
+        batch(3),
+    ],
+    ids=["one", "two", "many", "far", "near"],
+)
+def test_a_lost_page_costs_no_batch_behind_it_whatever_the_value_holds(
+    held: bytes, behind: int
+) -> None:
+    """| 0 | 1: its header is lost, its value holds whole batches | 2 | 3 | ..."""
+    damaged = bytes(HEADER_SIZE) + batch(1, FRONT + held + b"behind")[HEADER_SIZE:]
+    others = [batch(offset) for offset in range(2, 2 + behind)]
+    assert kept(b"".join([batch(0), damaged, *others])) == [batch(0), *others]
+
+
+@pytest.mark.parametrize("length", [0x7FFF_FFFF, 0x0100_0000, 700, 90])
+@pytest.mark.parametrize("value", [b"x" * 300, b"before" + INNER + b"behind" * 30])
+def test_a_batch_of_which_the_length_is_damaged_and_something_else_as_well_costs_itself_alone(
+    value: bytes, length: int
+) -> None:
+    damaged = bad(batch(1, value))
+    damaged = damaged[:8] + length.to_bytes(4, "big") + damaged[12:]
+    others = [batch(offset) for offset in range(2, 30)]
+    assert kept(b"".join([batch(0), damaged, *others])) == [batch(0), *others]
+
+
+def test_what_a_second_damaged_batch_holds_is_no_reason_to_doubt_those_in_front_of_it() -> None:
+    # | 0 | ? | 2 ... 9 | ? which holds 5 and 6 | 11 ...
+    lost = bytes(HEADER_SIZE) + batch(1, FRONT)[HEADER_SIZE:]
+    second = bytes(HEADER_SIZE) + batch(10, FRONT + batch(5) + batch(6) + b"x")[HEADER_SIZE:]
+    in_front = [batch(offset) for offset in range(2, 10)]
+    others = [batch(offset) for offset in range(11, 30)]
+    assert kept(b"".join([batch(0), lost, *in_front, second, *others])) == [
+        batch(0),
+        *in_front,
+        *others,
+    ]
+
+
 def test_a_batch_that_the_damaged_one_in_front_of_it_speaks_of_needs_no_other() -> None:
     # | 0 | ? | 2 | 3, which says that it is another |
     strange = (3 ^ 1 << 40).to_bytes(8, "big") + batch(3)[8:]

@@ -1,6 +1,7 @@
 """Retention: segments that go by age and by records, while others come."""
 
 import contextlib
+import errno
 
 from segbroker.segments.errors import StorageError
 
@@ -57,6 +58,39 @@ def segments_go_by_records_after_a_request_to_delete(driver: Driver) -> None:
     driver.alter("t", durability=DISK, retention_records="-1")  # appends evict nothing more
     driver.append("t", count=2)
     driver.tick()
+
+
+@scenario(durability=FSYNC, retention_ms=str(HOUR))
+def segments_go_by_age_from_a_full_disk(driver: Driver) -> None:
+    # The row finds no room until the indexes of what goes are gone, and then a new manifest does.
+    driver.append("t", count=7)
+    driver.tick()
+    fault(driver, Fault("pwrite", "_segment_2.log", 0, errno.ENOSPC, room=50))
+    with contextlib.suppress(StorageError):
+        driver.append("t", count=2)
+    fault(driver, Fault("create", ".producers.tmp", 0, errno.ENOSPC))
+    fault(driver, Fault("pwrite", ".manifest", 0, errno.ENOSPC, room=10))
+    retain(driver, by_ms=2 * HOUR)
+    retain(driver, by_ms=5_000)
+    assert driver.handler("t").log_start_offset == 8
+    driver.append("t", count=2)
+    driver.kill()
+    driver.open()
+    driver.append("t", count=2)
+
+
+@scenario(durability=DISK, retention_ms="-1")
+def segments_that_went_by_records_cannot_be_removed(driver: Driver) -> None:
+    driver.append("t", count=7)
+    driver.tick()
+    driver.alter("t", durability=DISK, retention_records="2")
+    fault(driver, Fault("unlink", "_segment_0.log", 0))
+    fault(driver, Fault("fdatasync", ".manifest", 0, errno.ENOSPC))
+    retain(driver, by_ms=1_000)
+    driver.kill()
+    driver.open()
+    retain(driver, by_ms=5_000)
+    assert driver.handler("t").log_start_offset == 4
 
 
 def a_deletion_fails_and_another_process_shows_it(driver: Driver, offset: int) -> None:
