@@ -277,7 +277,7 @@ class Broker:
         self._admission = Admission(core, self._connections, self.express, self._draining)
         async with trio.open_nursery() as services:
             tasks.begin(services)
-            self._start(services, core, self._admission)
+            await self._start(services, core, self._admission)
             async with trio.open_nursery() as serving:
                 if handle_signals:
                     await services.start(self._obey_signals, serving.cancel_scope)
@@ -301,12 +301,12 @@ class Broker:
             services.cancel_scope.cancel()
         tell_sums(core, math.inf)
 
-    def _start(self, services: trio.Nursery, core: Core, admission: Admission) -> None:
+    async def _start(self, services: trio.Nursery, core: Core, admission: Admission) -> None:
         """Have the parts go on with what they do without being asked."""
         core.settings.on_change = partial(reconfigure, core, admission.limits, admission.half)
         if core.config != self.config:  # by what was changed before this start
             core.settings.on_change(self.config, core.config)
-        core.transaction_upkeep.start()
+        await core.transaction_upkeep.start()
         core.topics.on_opened = core.transaction_upkeep.partition_opened
         services.start_soon(core.deadlines.run)
         services.start_soon(core.turn.run)

@@ -202,8 +202,10 @@ class Inbox:
             self.bring(reader.take_rest())
 
     def close(self) -> None:
-        """Nothing more is received."""
+        """Nothing more is received.  The buffer goes with whoever may still have a frame in it, and
+        not with the connection: ten thousand that end at once are known a while longer."""
         self._count(False)
+        self._reader = None
 
     def _begin(self) -> FrameReader:
         if self._is_stranger:  # gets no room for more than a login

@@ -41,6 +41,7 @@ from segbroker.segments.metadata.transactions import (
 )
 
 from ..error_map import STORAGE_FAILURES
+from ..loop.pace import Pace
 from ..recording import logged, recorded
 from . import transactions
 from .markers import Markers
@@ -77,11 +78,13 @@ class Ledger:
         self._now_ms = now_ms
         self.table = TransactionTable()
 
-    def load(self) -> list[Entry]:
-        """Take up what stands, at the start."""
+    async def load(self) -> list[Entry]:
+        """Take up what stands, at the start: others that look after the start have their turn."""
+        pace = Pace()
         for known in transactions_of(self._manager.section(SECTION)):
             entry = self.table.entries[known.transactional_id] = Entry()
             self.table.stands(entry, known)
+            await pace.step()
         return list(self.table.entries.values())
 
     async def spare_id(self, known: Transaction | None) -> int | None:

@@ -79,9 +79,9 @@ class TransactionUpkeep:
         self._aborting: set[Entry] = set()
         self._abort_tasks = 0
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Go on with what the last process left."""
-        for entry in self._ledger.load():
+        for entry in await self._ledger.load():
             known = entry.known
             assert known is not None, "loaded"
             if known.state.is_ending:

@@ -21,6 +21,7 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
 )
 from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.transactions import Transaction
 from segbroker.segments.wal.frames import Frame, FrameType
 from segbroker.segments.wal.group import TOLD_AT_ONCE, Group, Request
@@ -64,6 +65,24 @@ async def test_of_transactions_that_are_late_some_are_aborted_at_a_time(
     assert most == ABORTS_AT_ONCE
     named = [event["transactional_id"] for event in events.named("transaction_timed_out")]
     assert len(set(named)) == len(named) == LATE
+
+
+async def test_transactional_ids_are_taken_up_at_a_start_with_others_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Probes ask on the health page meanwhile."""
+    ids = 1_000
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        for number in range(ids):
+            assert await Tx(client, f"x-{number}", V1).init() == 0
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+    async def start() -> None:
+        async with serving(storage=disk) as broker:
+            assert len(broker.core.transactions.table.entries) == ids
+
+    assert await calls_of_a_step(start) < 10 * ids
 
 
 async def test_a_produce_of_hundreds_of_partitions_gives_way_after_each(

@@ -93,6 +93,22 @@ async def test_a_small_request_that_waits_holds_no_buffer() -> None:
             assert (await client.produce("t", b"v")).error_code == 0
 
 
+async def test_a_connection_that_has_ended_holds_no_buffer_whoever_still_knows_it() -> None:
+    """The watchdog does, while it looks at the others."""
+    gc.collect()
+    gc.freeze()
+    before = len(readers())
+    async with serving() as broker:
+        async with AsyncExitStack() as stack:
+            for _ in range(CONNECTIONS):
+                await stack.enter_async_context(connect(broker.address))
+            await becomes(lambda: len(broker._connections) == CONNECTIONS)
+            known = list(broker._connections)
+        await becomes(lambda: not broker._connections)
+        assert len(known) == CONNECTIONS
+        assert len(readers()) - before <= FEW
+
+
 async def test_what_comes_behind_a_small_request_that_waits_is_answered() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
