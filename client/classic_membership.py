@@ -330,6 +330,8 @@ class ClassicMembership:
                 lane=GROUP,
                 timeout_ms=settings.rebalance_timeout_ms + JOIN_GRACE_MS,
                 repeat=False,
+                # Behind the join of another membership it would take the instance away from that.
+                is_wanted=lambda: era == self._era,
             )
             assert isinstance(reply, JoinGroupResponse)
             if era != self._era:

@@ -17,12 +17,14 @@ from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .engine import Ask, Call, Engine, Pause
-from .errors import SegbrokerError, broker_error
+from .errors import ClosedError, SegbrokerError, broker_error
 from .network import CONTROL
 from .spoken import AtNewest, ById
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
+# Of what was to be asked for somebody that is not there any more.
+OVER: Final = "it is over for whom this was to be asked"
 ELSEWHERE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -81,14 +83,18 @@ class Coordinator:
         lane: str = CONTROL,
         timeout_ms: int | None = None,
         repeat: bool = True,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> Call[Message]:
         """The coordinator's answer; `codes` are the error codes in it.
 
         Not `repeat`: a connection that was lost meanwhile is the caller's to know of.
+        Not `is_wanted` any more, when the coordinator is found: ClosedError, and nothing is asked.
         """
         backoff = self._backoff()
         while True:
             node_id = yield from self.find()
+            if not is_wanted():
+                raise ClosedError(OVER)
             try:
                 reply: Message = yield Ask(request, to=node_id, lane=lane, timeout_ms=timeout_ms)
             except SegbrokerError as exc:

@@ -30,9 +30,10 @@ from segbroker.protocol.messages_share_groups import (
 
 from .backoff import Backoff
 from .completion import Completion
-from .coordinator import GROUP_KEY, Coordinator
+from .coordinator import GROUP_KEY, OVER, Coordinator
 from .engine import Ask, Call, Engine
 from .errors import (
+    ClosedError,
     FencedMemberEpoch,
     GroupIdNotFound,
     SegbrokerError,
@@ -155,7 +156,7 @@ class HeartbeatingMember(ABC):
         if self._trying_since_ms is None:
             self._trying_since_ms = now_ms
         era = self._era
-        call = self._engine.call(self._say(request), now_ms)
+        call = self._engine.call(self._say(request, era), now_ms)
         call.on_done(lambda: self._beaten(era, call))
 
     def next_wake_ms(self) -> int | None:
@@ -187,9 +188,11 @@ class HeartbeatingMember(ABC):
         """Whether the group may know of this member."""
         return self.stage is not Stage.OUT and (self.epoch > JOIN_EPOCH or self._is_beating)
 
-    def _say(self, request: Beat) -> Call[tuple[int, int, Given | None]]:
+    def _say(self, request: Beat, era: int) -> Call[tuple[int, int, Given | None]]:
         """The epoch, the interval in ms, and what is given."""
         node_id = yield from self.coordinator.find()
+        if era != self._era:
+            raise ClosedError(OVER)
         reply = yield Ask(request, to=node_id, lane=GROUP)
         assert isinstance(reply, ShareGroupHeartbeatResponse | ConsumerGroupHeartbeatResponse)
         check_code(reply.error_code, f"{self.kind} {self.group_id!r}", reply.error_message)

@@ -30,6 +30,7 @@ from segbroker.protocol.messages_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     DescribeGroupsResponseGroup,
+    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
@@ -342,6 +343,26 @@ def test_where_the_group_stood_before_another_member_worked_there_does_not_count
     world.answer_late()
     world.run(world.is_settled)
     assert set(Counter(world.processed).values()) == {1}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_membership_that_is_over_was_about_to_say_is_not_said(
+    kind: type[GroupWorld], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for its coordinator in vain until its caller has been away for too long, and is back:
+    its join would come behind that of the new membership, and take the instance away from it."""
+    world = kind(seed, partitions=1, records=20)
+    monkeypatch.setattr(reading, "now_ms", lambda: world.now_ms)
+    member = world.start(instance_id="one", max_poll_interval_ms=5_000)
+    world.to_cut[FindCoordinatorRequest.message_key] = 10_000
+    member.busy_until_ms = world.now_ms + 6_000
+    world.run(lambda: world.now_ms >= member.busy_until_ms + 1_000)
+    world.to_cut.clear()
+    world.run(world.is_settled)
+    later = world.now_ms + 10_000
+    world.run(lambda: world.now_ms >= later)
+    assert len(world.group.members) == 1
+    assert [what for what, _ in member.told] == ["assigned"]
 
 
 def test_who_is_closed_while_its_loop_goes_on_does_not_join_again(kind: type[GroupWorld]) -> None:

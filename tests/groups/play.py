@@ -1,8 +1,9 @@
 """A while of random group life against a daemon that is killed now and then.
 
-Per seed: groups of raw members of each protocol, groups of librdkafka members of each, whose wire
-is watched, and of either a group whose members come back as of another protocol, on one topic;
-kills of the daemon; at the end everybody leaves, an operator seeks, and looks.
+Per seed: groups of raw members of each protocol, groups of members of each that librdkafka and our
+client make, whose wire is watched, and of either a group whose members come back as of another
+protocol, on one topic; kills of the daemon; at the end everybody leaves, an operator seeks, and
+looks.
 """
 
 import signal
@@ -20,6 +21,7 @@ from tests.support.ports import port_of
 from tests.support.waiting import becomes, until
 
 from .ledger import Broken, Ledger
+from .ours import OurMember
 from .raw import SESSION_MS, ClassicMember, ConsumerMember, CooperativeMember, Member
 from .rdkafka import RdkafkaMember, lengthen_session
 from .watched import Watched
@@ -70,8 +72,9 @@ def play(
         try:
             _fill(daemon, theirs)
             clients = [
-                RdkafkaMember(proxy.address, f"{kind}-theirs", f"r{n}", TOPIC, kind, random)
+                make(proxy.address, f"{kind}-theirs", f"{make.__name__}{n}", TOPIC, kind, random)
                 for kind in KINDS
+                for make in (RdkafkaMember, OurMember)
                 for n in range(rdkafka)
             ]
             try:

@@ -59,10 +59,13 @@ class RdkafkaMember:
         except BaseException as exc:  # told by the test, which looks at it
             self.failure = exc
 
+    def _protocol_of_life(self) -> str:
+        if self._protocol == "mixed":
+            return self._random.choice(["classic", "consumer"])
+        return self._protocol
+
     def _live(self, name: str) -> None:
-        protocol = self._protocol
-        if protocol == "mixed":
-            protocol = self._random.choice(["classic", "consumer"])
+        protocol = self._protocol_of_life()
         conf: dict[str, object] = {
             "bootstrap.servers": self._address,
             "client.id": name,

@@ -1,4 +1,4 @@
-"""What librdkafka's members are told, and say, by the bytes that pass: a proxy before the broker.
+"""What clients' members are told, and say, by the bytes that pass: a proxy before the broker.
 
     member --- request --> proxy: noted, then passed on --> broker
            <-- reply ----- proxy: passed on, noted before <--

@@ -1,7 +1,7 @@
 """Members of KIP-848 groups, on the wire: a heartbeat joins, says what is read, and leaves.
 
-Our client speaks the classic protocol (decision 0161), so a member is the requests themselves, with
-what the protocol asks of whoever sends them:
+They are the requests themselves, with what the protocol asks of whoever sends them, and do what our
+client does not, which half of the members of such a group are (groups.py):
 
 | a member | does |
 |---|---|

@@ -1,7 +1,7 @@
 """Members of consumer groups: they join, read, commit, leave in order, or die without a word.
 
-A member of a classic group is the real client; one of a KIP-848 group is in consumer_members.py,
-one of a streams group in streams_members.py.
+A member of a classic group is the real client, and so is every second of a KIP-848 group; the
+others, who doze, are in consumer_members.py, those of a streams group in streams_members.py.
 One that dies says no goodbye, so that its session has to end before somebody else has its
 partitions; where sessions are long, members are static, and the next life takes the place of the
 last.  What the broker tells and takes is judged on the wire (ledger.py); here each stretch of
@@ -64,7 +64,7 @@ class Groups:
         self, group: Group, who: str, number: int, life: int
     ) -> "_Life | ConsumerMember | StreamsMember":
         name = f"{who}.{life}"
-        if group.protocol == "classic":
+        if group.protocol == "classic" or (group.protocol == "consumer" and number % 2):
             return _Life(self, group, name, who if group.is_static else None)
         parts = (self.world, self.network, self.history, self.ledger, self.random, group, name)
         if group.protocol == "streams":
@@ -96,15 +96,19 @@ class _Life:
 
     async def run(self, until: Callable[[], bool], scope: trio.CancelScope, *, dies: bool) -> None:
         """Read and commit until `until`, or until `scope` ends it."""
+        of_protocol: Any = {"group_protocol": "consumer"}
+        if self.group.protocol == "classic":
+            of_protocol = {
+                "assignors": self.group.assignors,
+                "session_timeout_ms": self.group.session_timeout_ms,
+                "heartbeat_interval_ms": max(50, self.group.session_timeout_ms // 5),
+            }
         consumer = AsyncConsumer(
             BOOTSTRAP,
             self.group.topic,
             group=self.group.name,
             client_id=self.name,
             instance_id=self.instance_id,
-            assignors=self.group.assignors,
-            session_timeout_ms=self.group.session_timeout_ms,
-            heartbeat_interval_ms=max(50, self.group.session_timeout_ms // 5),
             rebalance_timeout_ms=5_000,
             max_poll_interval_ms=5_000,
             auto_commit=False,
@@ -114,6 +118,7 @@ class _Life:
             on_gap="skip",
             on_revoked=self._changed,
             on_lost=self._changed,
+            **of_protocol,
         )
         if dies:
             consumer._say_goodbye = _silence  # type: ignore[method-assign]
