@@ -43,7 +43,8 @@ class Believer:
 class Sent:
     """A commit on its way: what held when it was sent.
 
-    is_judged: its sender has the partition, and reads on from where the group stood.
+    is_judged: its sender has the partition, and was told from where to read.
+    may_rewind: its sender may read again what it has read; then a step back is as good as a seek.
     """
 
     partition: int
@@ -52,6 +53,7 @@ class Sent:
     owner: str | None
     sent_s: float
     is_judged: bool
+    may_rewind: bool
 
 
 class Ledger:
@@ -129,13 +131,21 @@ class Ledger:
         with self._lock:
             return dict(self._stands)
 
-    def sending(self, name: str, partition: int, offset: int, *, is_judged: bool = True) -> Sent:
+    def sending(
+        self,
+        name: str,
+        partition: int,
+        offset: int,
+        *,
+        is_judged: bool = True,
+        may_rewind: bool = False,
+    ) -> Sent:
         """A commit is about to be sent."""
         with self._lock:
             least, owner = self._stands.get(partition, 0), self._owners.get(partition)
             if not is_judged:
                 self._may_move(partition, offset)
-            return Sent(partition, offset, least, owner, self._clock(), is_judged)
+            return Sent(partition, offset, least, owner, self._clock(), is_judged, may_rewind)
 
     def accepted(self, name: str, sent: Sent) -> None:
         """The broker said that this commit is stored."""
@@ -150,6 +160,9 @@ class Ledger:
                 raise Broken(f"{self.group}: {name} committed {partition}, which {sent.owner} has")
             if sent.sent_s <= self._moved_s.get(partition, -1.0):
                 return  # which of the two the broker took last is not known
+            if sent.may_rewind:
+                self._stands[partition] = offset
+                return
             if offset < sent.least:
                 raise Broken(
                     f"{self.group}: {name} moved {partition} back to {offset} from {sent.least}"

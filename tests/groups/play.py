@@ -67,7 +67,7 @@ def play(
     raw = {kind: Ledger(kind) for kind in KINDS}
     theirs = [Ledger(f"{kind}-theirs") for kind in KINDS] if rdkafka else []
     outcome = Outcome()
-    with Watched(("127.0.0.1", port_of(data)), theirs) as proxy:
+    with Watched(("127.0.0.1", port_of(data)), theirs, RdkafkaMember.__name__) as proxy:
         daemon = start(data, "--advertised", proxy.address, *FLAGS)
         try:
             _fill(daemon, theirs)

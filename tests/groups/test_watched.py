@@ -104,9 +104,14 @@ class Side:
         self.told(self.beats(has), partitions)
 
     def is_placed(self, stands: int) -> None:
+        self.hears_where(self.asks_where(), stands)
+
+    def asks_where(self) -> int:
         topic = OffsetFetchRequestGroupTopic(name=TOPIC, partition_indexes=[0])
         group = OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])
-        number = self.asks(OffsetFetchRequest(groups=[group]), 8)
+        return self.asks(OffsetFetchRequest(groups=[group]), 8)
+
+    def hears_where(self, number: int, stands: int) -> None:
         row = OffsetFetchResponseGroupTopicPartition(
             partition_index=0, committed_offset=stands, metadata=""
         )
@@ -141,7 +146,7 @@ def ledger() -> Ledger:
 
 @pytest.fixture
 def sides(ledger: Ledger) -> Iterator[tuple[Watched, Side, Side]]:
-    with Watched(NOBODY, [ledger]) as watched:
+    with Watched(NOBODY, [ledger], "rewinding") as watched:
         one, two = Side(watched, "one"), Side(watched, "two")
         yield watched, one, two
         one.close()
@@ -213,6 +218,32 @@ def test_a_step_back_of_who_has_the_partition_is_noticed(sides: Sides, ledger: L
     one.stored(one.commits(5))
     assert "one moved 0 back to 5 from 21" in str(watched.failure)
     assert (ledger.counts["commits"], ledger.counts["unjudged"]) == (2, 0)
+
+
+def test_who_may_read_again_what_it_has_read_takes_the_group_with_it(
+    sides: Sides, ledger: Ledger
+) -> None:
+    watched, one, two = sides
+    one.name = "rewinding-1"
+    one.is_given({0})
+    one.is_placed(-1)
+    one.stored(one.commits(21))
+    one.stored(one.commits(5))
+    one.is_placed(5)
+    assert watched.failure is None
+    assert ledger.counts["unjudged"] == 0
+    two.is_placed(4)
+    assert "0 stands at 4, was at 5" in str(watched.failure)
+
+
+def test_where_the_group_stood_before_a_tenure_places_nobody(sides: Sides, ledger: Ledger) -> None:
+    watched, one, _ = sides
+    number = one.asks_where()
+    one.is_given({0})
+    one.hears_where(number, -1)
+    one.stored(one.commits(21))
+    assert watched.failure is None
+    assert ledger.counts["unjudged"] == 1
 
 
 def test_a_position_before_what_was_acknowledged_is_noticed(sides: Sides) -> None:

@@ -14,7 +14,8 @@ noted goes to the ledger of the group:
 
 A commit is judged where its sender has the partition and is placed in it.  librdkafka hands its
 application an assignment of the consumer protocol that it has given back already, and then commits
-what it does not have: that is not judged.
+what it does not have: that is not judged.  And when others of its partitions go, it may read again
+what it has read, without asking where the group stands, and commit that: its own seek.
 
 What a member was told and does not say to have binds nobody until it does: it may not have come to
 it yet, or have missed being told otherwise.
@@ -90,7 +91,7 @@ class _Member:
     has: of that what it said to have, or may have come to since; and what it had before and has not
         given up.
     placed: where it was told since then from where to read.
-    tenures: how often each partition was given up.
+    tenures: how often each partition was given, and given up.
     is_asking: its last heartbeat is not answered.
     era: how often it has joined or left; what it had asked before is answered to who it was.
     """
@@ -111,7 +112,9 @@ class _Member:
         self.is_asking = True
 
     def is_told(self, partitions: set[int], generation: int | None = None) -> None:
-        self.placed -= partitions - self.has
+        for new in partitions - self.has:
+            self.placed.discard(new)
+            self._turns(new)
         self.told = partitions
         self._claim(partitions | self.has, generation)
 
@@ -124,7 +127,7 @@ class _Member:
     def lets_go(self, partitions: set[int]) -> None:
         self.has -= partitions
         for partition in partitions:
-            self.tenures[partition] = self.tenures.get(partition, 0) + 1
+            self._turns(partition)
         self.ledger.let_go(self.name, partitions)
 
     def leaves(self) -> None:
@@ -134,6 +137,9 @@ class _Member:
     def is_out(self) -> None:
         self.told = set()
         self.lets_go(set(self.has))
+
+    def _turns(self, partition: int) -> None:
+        self.tenures[partition] = self.tenures.get(partition, 0) + 1
 
     def _claim(self, partitions: set[int], generation: int | None = None) -> None:
         self.has = set(partitions)
@@ -152,6 +158,8 @@ class _Asked:
     sent: list[tuple[Sent, int]] = field(default_factory=list)
     """Commits, and the tenure of the sender in each partition."""
     least: dict[int, int] = field(default_factory=dict)
+    """Where the group stood, and the tenures of who asks for that."""
+    tenures: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -164,8 +172,10 @@ class _Wire:
 class Watched(CuttingProxy):
     """See the module.  failure: a rule that was broken, or what it stumbled over."""
 
-    def __init__(self, target: tuple[str, int], ledgers: Iterable[Ledger]) -> None:
+    def __init__(self, target: tuple[str, int], ledgers: Iterable[Ledger], rewinding: str) -> None:
+        """rewinding: how the names begin of members that read again what they have read."""
         super().__init__(target)
+        self._rewinding = rewinding
         self.failure: BaseException | None = None
         self._ledgers: Mapping[str, Ledger] = {ledger.group: ledger for ledger in ledgers}
         self._members: dict[tuple[str, str], _Member] = {}
@@ -212,13 +222,18 @@ class Watched(CuttingProxy):
             case LeaveGroupRequest():
                 member.leaves()
             case OffsetFetchRequest():
-                asked.least = self._ledgers[group].all_stands()
+                asked.least = member.ledger.all_stands()
+                asked.tenures = dict(member.tenures)
             case OffsetCommitRequest() as commit:
                 for row in (row for topic in commit.topics for row in topic.partitions):
                     one = row.partition_index
                     is_judged = one in member.has and one in member.placed
                     sent = member.ledger.sending(
-                        member.name, one, row.committed_offset, is_judged=is_judged
+                        member.name,
+                        one,
+                        row.committed_offset,
+                        is_judged=is_judged,
+                        may_rewind=member.name.startswith(self._rewinding),
                     )
                     asked.sent.append((sent, member.tenures.get(one, 0)))
         asked.era = member.era
@@ -249,7 +264,8 @@ class Watched(CuttingProxy):
             case OffsetFetchRequest(), OffsetFetchResponse():
                 for one, offset in _stands(reply):
                     member.ledger.fetched(one, max(0, offset), asked.least.get(one, 0))
-                    member.placed.add(one)
+                    if asked.tenures.get(one, 0) == member.tenures.get(one, 0):
+                        member.placed.add(one)
             case OffsetCommitRequest(), OffsetCommitResponse():
                 rows = [row for topic in reply.topics for row in topic.partitions]
                 for (sent, tenure), row in zip(asked.sent, rows, strict=True):
