@@ -12,6 +12,7 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | stands at its position | written again with the whole file, so that the sync covers it |
 | stands elsewhere: an earlier recovery wrote the segment anew | the same |
 | stands nowhere | written at its position; a gap in front of it is recovery's to judge |
+| ... and whole batches do there: another log's | the same, and a copy of the file to quarantine |
 | ... of the first segment, without its front, and no manifest says why | at its beginning: no gap |
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
 | lies in a segment that was deleted | nothing |
@@ -52,6 +53,7 @@ from ..files.unsynced import (
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_another, read_known
 from ..recovery.renewing import renew
+from ..recovery.repairing import quarantine
 from ..recovery.unfinished import head_of
 from ..report import LogReport
 from ..wal.frames import Frame, FrameType
@@ -216,7 +218,11 @@ def _put_back(
             write_all(file, content, 0)
         if not all(_stands_at(content, frame.position, frame.payload) for frame in frames):
             is_cleaned = may_be_cleaned and _has_all(content, batches)
-            for batch in [] if is_cleaned else _missing(path, content, batches, report):
+            missing = [] if is_cleaned else _missing(path, content, batches, report)
+            if missing and _ends_behind(content, missing[0].position):
+                reason = "whole batches where the write-ahead log has others: of another log?"
+                quarantine(storage, paths, number, content, report, reason)
+            for batch in missing:
                 write_all(file, batch.content, batch.position)
         try:
             file.fdatasync()
@@ -225,6 +231,11 @@ def _put_back(
             raise
     finally:
         file.close()
+
+
+def _ends_behind(content: bytearray, position: int) -> bool:
+    """Whether whole batches reach over this position: of no write that a crash has torn."""
+    return position < len(content) and scan(memoryview(content), None).valid_size > position
 
 
 def _stands_at(content: bytearray, position: int, data: bytes | bytearray | memoryview) -> bool:
