@@ -12,12 +12,13 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | stands at its position | written again with the whole file, so that the sync covers it |
 | stands elsewhere: an earlier recovery wrote the segment anew | the same |
 | stands nowhere | written at its position; a gap in front of it is recovery's to judge |
+| ... and whole batches do there: another log's | the same, and a copy of the file to quarantine |
 | ... of the first segment, without its front, and no manifest says why | at its beginning: no gap |
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
 | lies in a segment that was deleted | nothing |
 | lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
-| lies in a file that has its offsets, without a loss, and no manifest: cleaned | nothing |
-| ... and that has another number, where no manifest says so: made one of several | nothing |
+| lies in a file that has its offsets, without a loss: cleaned, and no manifest says so | nothing |
+| ... and that has another number: made one of several | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
 
@@ -52,6 +53,7 @@ from ..files.unsynced import (
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_another, read_known
 from ..recovery.renewing import renew
+from ..recovery.repairing import quarantine
 from ..recovery.unfinished import head_of
 from ..report import LogReport
 from ..wal.frames import Frame, FrameType
@@ -106,12 +108,12 @@ def put_back(
     if known is not None and disagrees(storage, paths, known):
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
-    if known is None or not known.size:
-        for number in [*by_segment]:
-            if stands_in_another(storage, paths, number, by_segment[number]):
-                del by_segment[number]
-        if by_segment and known is None:
-            _put_front_back(storage, paths, *min(by_segment.items()), report)
+    for number in [*by_segment]:  # whatever the manifest says: it may be from before the cleaning
+        is_sealed = number < first and known is not None and known.size > 0
+        if not is_sealed and stands_in_another(storage, paths, number, by_segment[number]):
+            del by_segment[number]
+    if by_segment and known is None:
+        _put_front_back(storage, paths, *min(by_segment.items()), report)
     is_marked = read_unsynced(storage, paths) is not None
     for number, found in sorted(by_segment.items()):
         if number < first and known is not None and (row := lasting_row(known, number)) is not None:
@@ -123,8 +125,12 @@ def put_back(
         batches = list(_batches(found))
         durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
         if number >= first and batches:
-            is_known = known is not None and known.size > 0  # then only what is sealed was cleaned
-            _put_back(storage, paths, number, found, batches, report, may_be_cleaned=not is_known)
+            # What is not sealed was not cleaned, unless the manifest is from before that: then
+            # segments in front of it became part of it.
+            is_known = known is not None and known.size > 0
+            has_one_in_front = number == first or storage.exists(paths.log(number - 1))
+            may_be_cleaned = not (is_known and has_one_in_front)
+            _put_back(storage, paths, number, found, batches, report, may_be_cleaned=may_be_cleaned)
             synced.add(number)
     sync_names_or_mark(storage, paths)
     return PutBack(durable_end, frozenset(synced))
@@ -212,7 +218,11 @@ def _put_back(
             write_all(file, content, 0)
         if not all(_stands_at(content, frame.position, frame.payload) for frame in frames):
             is_cleaned = may_be_cleaned and _has_all(content, batches)
-            for batch in [] if is_cleaned else _missing(path, content, batches, report):
+            missing = [] if is_cleaned else _missing(path, content, batches, report)
+            if missing and _ends_behind(content, missing[0].position):
+                reason = "whole batches where the write-ahead log has others: of another log?"
+                quarantine(storage, paths, number, content, report, reason)
+            for batch in missing:
                 write_all(file, batch.content, batch.position)
         try:
             file.fdatasync()
@@ -221,6 +231,11 @@ def _put_back(
             raise
     finally:
         file.close()
+
+
+def _ends_behind(content: bytearray, position: int) -> bool:
+    """Whether whole batches reach over this position: of no write that a crash has torn."""
+    return position < len(content) and scan(memoryview(content), None).valid_size > position
 
 
 def _stands_at(content: bytearray, position: int, data: bytes | bytearray | memoryview) -> bool:

@@ -350,6 +350,14 @@ def test_a_segment_of_another_partition_is_none_of_which_a_cleaning_left_somethi
         records = [record for batch in iter_batches(data) for record in decode_batch(batch)]
         assert [record.value for record in records] == values[partition]
     assert not [row for row in manager.report.rows if row.what == "gap"]
+    copies = partition_paths("/data", "t", 0).quarantine
+    (copy,) = disk.listdir(copies)
+    kept = [
+        one
+        for batch in iter_batches(read_file(disk, f"{copies}/{copy}"))
+        for one in decode_batch(batch)
+    ]
+    assert [record.value for record in kept] == values[1], "nothing else may have it"
 
 
 def dies_behind(nth: int) -> Callable[[str, str], None]:
