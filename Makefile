@@ -54,8 +54,9 @@ wheel: install   ## The wheel without that jar, which needs neither Spark nor a 
 	rm -rf dist build/lib* build/bdist* build/temp*
 	$(BIN)/python -m build -q --wheel
 
+# The package is there: by its name pip brings what the extra needs, and does not make it anew.
 $(SPARK_STAMP): setup.cfg | $(STAMP)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[spark]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'segbroker[spark]'
 	@touch $(SPARK_STAMP)
 
 demo: install spark  ## The main job on real input: 336,776 flights in and out again
@@ -64,8 +65,8 @@ demo: install spark  ## The main job on real input: 336,776 flights in and out a
 	$(BIN)/python demo/flights.py --spark
 
 # Each worker of a first run would compile all tests: one process does it, while the jar is made.  Not
-# while Spark is installed, which makes the package anew.  What is wrong with a file is said by the
-# run itself.
+# before Spark is there, without which its tests are not looked at.  What is wrong with a file is
+# said by the run itself.
 $(COMPILED): | $(SPARK_STAMP)
 	@$(BIN)/python -m pytest -q -n0 --collect-only >$@ || true
 

@@ -5,8 +5,8 @@ from typing import Final
 from ...support.extent import share
 
 QUICK: Final = {
-    "thin_every": 1_500,
-    "alike_every": 16,
+    "thin_every": share(800, 1_500),
+    "alike_every": share(64, 16),
     "settle_every": 8,
     "nested_every": share(320, 40),
     "inner_every": share(4, 1),

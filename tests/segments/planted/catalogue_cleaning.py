@@ -28,7 +28,7 @@ CLEANING_BUGS = (
         "                log.storage.unlink(log.paths.log(old.number))\n"
         "            log.note([row], sync=True)\n        except Exception:\n"
         "            if not log.manifest.is_doubtful:\n",
-        "segments_become_one",
+        "segments_of_class_disk_become_one",
     ),
     Bug(
         "a_decision_without_its_rename_counts_as_a_clean_log",
