@@ -19,6 +19,7 @@ from segbroker.client.errors import (
     InvalidRequest,
     SegbrokerError,
     TopicAuthorizationFailed,
+    TopicRecreated,
     UnreleasedInstanceId,
     UnsupportedAssignor,
     UnsupportedByBroker,
@@ -210,6 +211,22 @@ def test_what_is_given_of_a_topic_without_a_name_is_read_when_that_is_known() ->
     assert [owned_in(beat) for beat in world.beats if owned_in(beat)][-1] == [0, 0, 1]
 
 
+def test_what_it_has_of_a_topic_made_again_stays_its_own_until_the_group_says_otherwise() -> None:
+    """The client has seen the new topic before the group did, and is told all once more."""
+    world = ConsumerGroupWorld(1, partitions=2, records=20)
+    member = settled(world)
+    member.expected = (TopicRecreated,)
+    world.newer_ids[TOPIC] = world.cluster.topic_ids[TOPIC]  # as the group still has it
+    world.cluster.topic_ids[TOPIC] = UUID(int=99)
+    seen = member.reading.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    world.beat_refusals.append(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    count = len(world.beats)
+    world.run(lambda: len(world.beats) > count + 3)
+    assert membership_of(member).phase is Phase.STABLE
+    assert member.told == [("assigned", [0, 1])]
+
+
 def test_one_that_leaves_and_a_static_one_that_comes_back() -> None:
     world = ConsumerGroupWorld(1, partitions=2, records=20)
     one, two = world.start(instance_id="one"), world.start()
@@ -223,6 +240,17 @@ def test_one_that_leaves_and_a_static_one_that_comes_back() -> None:
     two.leave()
     assert world.beats[-1].member_epoch == -1
     world.run(lambda: again.owned == {0, 1})
+
+
+def test_who_leaves_says_so_though_its_join_was_never_answered() -> None:
+    """The group has it as a member: nobody else would get what is its own, for a session."""
+    world = ConsumerGroupWorld(1, partitions=2, records=20)
+    world.unanswered = 1
+    member = world.start(request_timeout_ms=5_000)
+    membership = membership_of(member)
+    world.run(lambda: bool(world.group.members) and not membership._is_beating)
+    member.leave()
+    assert not world.group.members
 
 
 def test_the_place_of_an_instance_that_died_is_free_when_its_session_ends() -> None:
