@@ -1119,21 +1119,21 @@ def test_members_survive_a_restart_of_the_broker(tmp_path: Path, quick: Options)
 
 
 def test_a_group_that_stood_in_a_deleted_topic_reads_its_successor_from_the_start(
-    daemon: Daemon, filled: str
+    daemon: Daemon, filled: str, quick: Options
 ) -> None:
     """What was committed belongs to the topic's id: the new one has none of it, and no gap."""
-    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
         assert len(list(consumer)) == COUNT
     with Admin(daemon.address) as admin:
         admin.delete_topic(filled)
     fill(daemon.address, filled, 40)
-    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **QUICK) as consumer:
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
         assert sorted(int(record.value or b"") for record in consumer) == list(range(40))
 
 
 @pytest.mark.parametrize("how", ["closed", "all", "a record"])
 def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_successor(
-    daemon: Daemon, filled: str, how: str
+    daemon: Daemon, filled: str, how: str, quick: Options
 ) -> None:
     """Who reads on would begin in the middle, or behind the end."""
     with Consumer(
@@ -1143,6 +1143,7 @@ def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_succes
         metadata_max_age_ms=100,
         auto_commit=how == "closed",
         commit_interval_ms=600_000,
+        **quick,
     ) as consumer:
         record = next(record for record in consumer if record.offset == 50)
         with Admin(daemon.address) as admin:
@@ -1153,7 +1154,7 @@ def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_succes
         assert consumer.lag() == {}
         if how != "closed":
             consumer.commit(record if how == "a record" else None)
-    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **QUICK) as consumer:
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
         assert sorted(int(record.value or b"") for record in consumer) == list(range(40))
 
 
