@@ -302,21 +302,40 @@ def test_a_later_word_of_the_group_replaces_what_is_not_done_yet() -> None:
     assert one.owned == {0, 1, 2, 3}
 
 
+def at_the_next_epoch(
+    world: ConsumerGroupWorld, member: SimulatedMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its epoch has risen, which it hears by its next heartbeat; and a broker before Kafka 4.3
+    takes no commits at the one before."""
+    monkeypatch.setattr(type(world.group), "may_commit_late", lambda *args: False)
+    known = world.group.members[membership_of(member).member_id]
+    known.previous_epoch, known.epoch = known.epoch, 7
+    world.group.epoch = world.group.assignment_epoch = 7
+
+
 def test_a_commit_at_an_epoch_of_before_is_made_at_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker before Kafka 4.3 refuses it; the answer with the next epoch is on its way."""
     world = ConsumerGroupWorld(1, partitions=2, records=20)
     member = settled(world, auto_commit=False)
-    monkeypatch.setattr(type(world.group), "may_commit_late", lambda *args: False)
-    world.group.members[membership_of(member).member_id].epoch = 7
-    world.group.epoch = world.group.assignment_epoch = 7
+    at_the_next_epoch(world, member, monkeypatch)
     done = member.reading.engine.call(member.reading.commit({(TOPIC, 0): 3}), world.now_ms)
-    world.group.members[membership_of(member).member_id].previous_epoch = 1
     world.run(lambda: done.done)
     done.result()
     assert membership_of(member).generation == 7
     assert world.committed[TOPIC, 0] == 3
+
+
+def test_what_is_given_up_at_an_epoch_of_before_is_committed_at_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ConsumerGroupWorld(1, partitions=2, records=20)
+    member = settled(world, commit_interval_ms=10**9)
+    world.run(lambda: len(set(world.processed)) == 40)
+    at_the_next_epoch(world, member, monkeypatch)
+    member.reading.group.take_over([], world.now_ms)
+    world.run(lambda: not member.owned)
+    assert world.committed == {(TOPIC, 0): 20, (TOPIC, 1): 20}
 
 
 def test_a_commit_of_who_was_fenced_says_so() -> None:
