@@ -189,18 +189,20 @@ class ConsumerMembership(HeartbeatingMember):
 
     def _take_over(self) -> None:
         """Have the holder go over to what was given, as far as its topics are known by name."""
-        topics = self._engine.cluster.topics
-        names = {view.topic_id: name for name, view in topics.items()}
+        self._had = {**self._had, **self._taken}
+        # What it has keeps its name, which another topic may have by now: the group says when.
+        names = {topic_id: tp.topic for tp, topic_id in self._had.items()}
+        names |= {view.topic_id: name for name, view in self._engine.cluster.topics.items()}
         taken = {
             TopicPartition(names[topic_id], partition): topic_id
             for topic_id, partition in self._given
             if topic_id in names
         }
         self._nameless = frozenset(one for one, _ in self._given if one not in names)
+        self._answers = False  # what is being said is not of this
         self._look_ms = None
         if self._nameless:
             self._look_ms = self._now_ms + self._looking.next_delay_ms()
-        self._had = {**self._had, **self._taken}
         self._taken = taken
         self._holder.take_over(list(taken), self._now_ms)
         owned = self._holder.owned()

@@ -14,6 +14,9 @@ last one that counted stands.  Here, if its partition went and came back meanwhi
 caller was last here; and if it is for all that the caller was handed, and some of that was lost
 since (0400).
 
+By KIP-848 the epoch of a member may have risen without its knowing: a commit that is refused for
+that (StaleMemberEpoch) is made again until the member has heard of it, or that it is none.
+
 A commit says by their ids which topics it is for, where the broker takes that: an offset means
 nothing in a topic that has got the name since, and a member there would pass over its records.
 """

@@ -1,8 +1,9 @@
 """Where a group stands: reading and writing its committed offsets, as calls (see engine).
 
-A member commits in its generation: when the group has moved on without it, the broker refuses
-(IllegalGeneration, UnknownMemberId), so that a member that was given up for dead cannot move the
-position of its successor.  Who is no member may commit only while the group has none.
+A member commits in its generation, or at its epoch: when the group has moved on without it, the
+broker refuses (IllegalGeneration, UnknownMemberId), so that a member that was given up for dead
+cannot move the position of its successor.  Who is no member may commit only while the group has
+none.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -22,7 +22,8 @@ is given up, and at the end.  They name the member's generation, so they never o
 successor; which member the caller's own commits are of is in committing_member.
 
 What the caller is told, and when, is in group_events, whether it is here in poll_interval, and how
-a member joins, lives and leaves in membership: this is the holder of one.
+a member joins, lives and leaves in classic_membership and consumer_membership: this is the holder
+of either.
 
 Threads: everything here runs under the shell's lock.
 """

@@ -88,6 +88,8 @@ class HeartbeatingMember(ABC):
         # Not before this it tries again, however often it is told to.
         self._again_ms = 0
         self._is_beating = False
+        # It has said something of itself: the group may have it as a member, answered or not.
+        self._may_be_known = False
         # It has nothing to say, until somebody says that it has.
         self._is_silent = False
         # The last request was answered, and by no refusal.
@@ -152,7 +154,7 @@ class HeartbeatingMember(ABC):
         self._is_silent = request is None
         if request is None:
             return
-        self._is_beating = True
+        self._is_beating = self._may_be_known = True
         if self._trying_since_ms is None:
             self._trying_since_ms = now_ms
         era = self._era
@@ -181,12 +183,7 @@ class HeartbeatingMember(ABC):
         self.epoch = JOIN_EPOCH
         self._subscribes_anew()
         self._era += 1
-        self._is_beating = False
-
-    @property
-    def _may_be_known(self) -> bool:
-        """Whether the group may know of this member."""
-        return self.stage is not Stage.OUT and (self.epoch > JOIN_EPOCH or self._is_beating)
+        self._is_beating = self._may_be_known = False
 
     def _say(self, request: Beat, era: int) -> Call[tuple[int, int, Given | None]]:
         """The epoch, the interval in ms, and what is given."""

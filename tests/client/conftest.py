@@ -15,7 +15,9 @@ Run = Callable[..., object]
 
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with running(tmp_path_factory.mktemp("client") / "data", "--durability", "disk") as daemon:
+    # A member of the newer protocol hears at once of what changes.
+    flags = ("--durability", "disk", "--group-consumer-heartbeat-interval-ms", "50")
+    with running(tmp_path_factory.mktemp("client") / "data", *flags) as daemon:
         yield daemon
 
 

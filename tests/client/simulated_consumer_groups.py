@@ -48,6 +48,8 @@ class ConsumerGroupWorld(GroupWorld):
         self.newer_ids: dict[str, UUID] = {}
         # What the next heartbeats are refused with.
         self.beat_refusals: list[ErrorCode] = []
+        # So many of the next are heard, and not answered.
+        self.unanswered = 0
         # All that were heard.
         self.beats: list[ConsumerGroupHeartbeatRequest] = []
         return ConsumerGroup("g", SESSION_MS, 1_000)
@@ -74,7 +76,11 @@ class ConsumerGroupWorld(GroupWorld):
             reply(_refusal(self.beat_refusals.pop(0), "as the test says"))
             return True
         try:
-            reply(self._beat(request))
+            answer = self._beat(request)
+            if self.unanswered:
+                self.unanswered -= 1
+            else:
+                reply(answer)
         except Refused as exc:
             reply(_refusal(exc.code, exc.message))
         return True

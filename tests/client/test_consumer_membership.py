@@ -19,6 +19,7 @@ from segbroker.client.errors import (
     InvalidRequest,
     SegbrokerError,
     TopicAuthorizationFailed,
+    TopicRecreated,
     UnreleasedInstanceId,
     UnsupportedAssignor,
     UnsupportedByBroker,
@@ -210,6 +211,22 @@ def test_what_is_given_of_a_topic_without_a_name_is_read_when_that_is_known() ->
     assert [owned_in(beat) for beat in world.beats if owned_in(beat)][-1] == [0, 0, 1]
 
 
+def test_what_it_has_of_a_topic_made_again_stays_its_own_until_the_group_says_otherwise() -> None:
+    """The client has seen the new topic before the group did, and is told all once more."""
+    world = ConsumerGroupWorld(1, partitions=2, records=20)
+    member = settled(world)
+    member.expected = (TopicRecreated,)
+    world.newer_ids[TOPIC] = world.cluster.topic_ids[TOPIC]  # as the group still has it
+    world.cluster.topic_ids[TOPIC] = UUID(int=99)
+    seen = member.reading.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    world.beat_refusals.append(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    count = len(world.beats)
+    world.run(lambda: len(world.beats) > count + 3)
+    assert membership_of(member).phase is Phase.STABLE
+    assert member.told == [("assigned", [0, 1])]
+
+
 def test_one_that_leaves_and_a_static_one_that_comes_back() -> None:
     world = ConsumerGroupWorld(1, partitions=2, records=20)
     one, two = world.start(instance_id="one"), world.start()
@@ -223,6 +240,17 @@ def test_one_that_leaves_and_a_static_one_that_comes_back() -> None:
     two.leave()
     assert world.beats[-1].member_epoch == -1
     world.run(lambda: again.owned == {0, 1})
+
+
+def test_who_leaves_says_so_though_its_join_was_never_answered() -> None:
+    """The group has it as a member: nobody else would get what is its own, for a session."""
+    world = ConsumerGroupWorld(1, partitions=2, records=20)
+    world.unanswered = 1
+    member = world.start(request_timeout_ms=5_000)
+    membership = membership_of(member)
+    world.run(lambda: bool(world.group.members) and not membership._is_beating)
+    member.leave()
+    assert not world.group.members
 
 
 def test_the_place_of_an_instance_that_died_is_free_when_its_session_ends() -> None:
@@ -274,21 +302,40 @@ def test_a_later_word_of_the_group_replaces_what_is_not_done_yet() -> None:
     assert one.owned == {0, 1, 2, 3}
 
 
+def at_the_next_epoch(
+    world: ConsumerGroupWorld, member: SimulatedMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its epoch has risen, which it hears by its next heartbeat; and a broker before Kafka 4.3
+    takes no commits at the one before."""
+    monkeypatch.setattr(type(world.group), "may_commit_late", lambda *args: False)
+    known = world.group.members[membership_of(member).member_id]
+    known.previous_epoch, known.epoch = known.epoch, 7
+    world.group.epoch = world.group.assignment_epoch = 7
+
+
 def test_a_commit_at_an_epoch_of_before_is_made_at_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker before Kafka 4.3 refuses it; the answer with the next epoch is on its way."""
     world = ConsumerGroupWorld(1, partitions=2, records=20)
     member = settled(world, auto_commit=False)
-    monkeypatch.setattr(type(world.group), "may_commit_late", lambda *args: False)
-    world.group.members[membership_of(member).member_id].epoch = 7
-    world.group.epoch = world.group.assignment_epoch = 7
+    at_the_next_epoch(world, member, monkeypatch)
     done = member.reading.engine.call(member.reading.commit({(TOPIC, 0): 3}), world.now_ms)
-    world.group.members[membership_of(member).member_id].previous_epoch = 1
     world.run(lambda: done.done)
     done.result()
     assert membership_of(member).generation == 7
     assert world.committed[TOPIC, 0] == 3
+
+
+def test_what_is_given_up_at_an_epoch_of_before_is_committed_at_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ConsumerGroupWorld(1, partitions=2, records=20)
+    member = settled(world, commit_interval_ms=10**9)
+    world.run(lambda: len(set(world.processed)) == 40)
+    at_the_next_epoch(world, member, monkeypatch)
+    member.reading.group.take_over([], world.now_ms)
+    world.run(lambda: not member.owned)
+    assert world.committed == {(TOPIC, 0): 20, (TOPIC, 1): 20}
 
 
 def test_a_commit_of_who_was_fenced_says_so() -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -40,11 +40,20 @@ from ..support.daemon import Daemon, running, start
 from ..support.waiting import DEADLINE_S, until
 from .test_interrupted import Interrupting
 
+Options: TypeAlias = dict[str, Any]
 PARTITIONS = 4
 COUNT = 400
 # A machine that stands still for a moment ends no session, where that is not what is tested.
 QUICK: Any = {"heartbeat_interval_ms": 50, "session_timeout_ms": 60_000}
+# ... as of the newer protocol; how often it is heard of its broker says.
+BY_BROKER: Any = {"group_protocol": "consumer"}
 BRIEF: Any = {**QUICK, "session_timeout_ms": 6_000}
+
+
+@pytest.fixture(params=[QUICK, BY_BROKER], ids=["classic", "consumer"])
+def quick(request: pytest.FixtureRequest) -> object:
+    """Options of a member of either protocol, where that makes no difference."""
+    return request.param
 
 
 @pytest.fixture
@@ -87,7 +96,7 @@ class Member:
             on_assigned=self._tell("assigned"),
             on_revoked=self._tell("revoked"),
             on_lost=self._tell("lost"),
-            **{**({} if "group_protocol" in options else QUICK), **options},
+            **(options if "group_protocol" in options else {**QUICK, **options}),
         )
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -139,10 +148,12 @@ def test_a_group_reads_everything_once_and_goes_on_where_it_stopped(
         )
 
 
-def test_two_members_share_and_the_one_that_stays_takes_over(daemon: Daemon, filled: str) -> None:
-    one = Member(daemon.address, filled)
+def test_two_members_share_and_the_one_that_stays_takes_over(
+    daemon: Daemon, filled: str, quick: Options
+) -> None:
+    one = Member(daemon.address, filled, **quick)
     until(lambda: len(one.values) == COUNT, one)
-    two = Member(daemon.address, filled)
+    two = Member(daemon.address, filled, **quick)
     until(lambda: len(one.owned) == len(two.owned) == 2, one, two)
     assert one.owned | two.owned == {0, 1, 2, 3}
     # It went on with the two that it kept.
@@ -439,10 +450,12 @@ def test_a_consumer_of_a_function_that_was_the_last_leaves_its_group_before_the_
         assert admin.describe_group(filled).members == ()
 
 
-def test_what_is_in_hand_when_the_loop_is_left_comes_again(daemon: Daemon, filled: str) -> None:
+def test_what_is_in_hand_when_the_loop_is_left_comes_again(
+    daemon: Daemon, filled: str, quick: Options
+) -> None:
     def read(count: int, *, commit: bool = False) -> list[Record]:
         seen: list[Record] = []
-        with Consumer(daemon.address, filled, group=filled) as consumer:
+        with Consumer(daemon.address, filled, group=filled, **quick) as consumer:
             for record in consumer:
                 seen.append(record)
                 if len(seen) == count:
@@ -460,12 +473,12 @@ def test_what_is_in_hand_when_the_loop_is_left_comes_again(daemon: Daemon, fille
 
 
 def test_an_exception_commits_what_was_gone_past_and_not_the_record_that_failed(
-    daemon: Daemon, filled: str
+    daemon: Daemon, filled: str, quick: Options
 ) -> None:
     seen: list[Record] = []
 
     def read() -> None:
-        with Consumer(daemon.address, filled, group=filled) as consumer:
+        with Consumer(daemon.address, filled, group=filled, **quick) as consumer:
             for record in consumer:
                 seen.append(record)
                 if len(seen) == 7:
@@ -473,7 +486,7 @@ def test_an_exception_commits_what_was_gone_past_and_not_the_record_that_failed(
 
     with pytest.raises(ZeroDivisionError):
         read()
-    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
         rest = list(consumer)
     assert len(rest) == COUNT - 6
     assert seen[-1] in rest
@@ -495,14 +508,16 @@ def test_batches_and_polls_are_committed_when_the_next_is_asked_for(
         assert len(list(consumer)) == COUNT - 30
 
 
-def test_commits_by_hand_are_of_a_record_or_of_offsets(daemon: Daemon, filled: str) -> None:
-    with Consumer(daemon.address, filled, group=filled, auto_commit=False) as consumer:
+def test_commits_by_hand_are_of_a_record_or_of_offsets(
+    daemon: Daemon, filled: str, quick: Options
+) -> None:
+    with Consumer(daemon.address, filled, group=filled, auto_commit=False, **quick) as consumer:
         record = next(iter(consumer))
         consumer.commit(record)
         assert consumer.committed()[record.topic, record.partition].offset == 1  # type: ignore[index]
         consumer.commit({(filled, p): 50 for p in range(PARTITIONS)})
     with Consumer(
-        daemon.address, filled, group=filled, stop_at_end=True, auto_commit=False
+        daemon.address, filled, group=filled, stop_at_end=True, auto_commit=False, **quick
     ) as consumer:
         assert {record.offset for record in consumer} == set(range(50, 100))
         assert {stands.offset for stands in consumer.committed().values()} == {50}
@@ -967,13 +982,13 @@ def test_a_callback_that_closes_an_async_consumer_is_not_called_again(
     assert told == [[0, 1, 2, 3]]
 
 
-def test_on_assigned_may_seek(daemon: Daemon, filled: str) -> None:
+def test_on_assigned_may_seek(daemon: Daemon, filled: str, quick: Options) -> None:
     def to_the_end(partitions: list[TopicPartition]) -> None:
         for topic, partition in partitions:
             consumer.seek(topic, partition, -2)
 
     with Consumer(
-        daemon.address, filled, group=filled, on_assigned=to_the_end, stop_at_end=True
+        daemon.address, filled, group=filled, on_assigned=to_the_end, stop_at_end=True, **quick
     ) as consumer:
         assert sorted(record.offset for record in consumer) == [98, 98, 98, 98, 99, 99, 99, 99]
 
@@ -998,14 +1013,16 @@ def test_a_static_member_comes_back_to_what_it_had_and_nobody_else_notices(
     two.stop()
 
 
-def test_a_pattern_takes_in_topics_that_come_later(daemon: Daemon, topic: str) -> None:
+def test_a_pattern_takes_in_topics_that_come_later(
+    daemon: Daemon, topic: str, quick: Options
+) -> None:
     fill(daemon.address, f"{topic}.a", 40)
     with Consumer(
         daemon.address,
         pattern=rf"{topic}\.[ab]",
         group=topic,
         metadata_max_age_ms=100,
-        **QUICK,
+        **quick,
     ) as consumer:
         seen: list[Record] = []
         while len(seen) < 40:
@@ -1044,8 +1061,10 @@ def test_who_waits_for_topics_of_a_pattern_hears_that_no_broker_answers(tmp_path
                 until(lambda: bool(consumer.poll(timeout_ms=100)))
 
 
-def test_partitions_that_are_added_are_dealt_out(daemon: Daemon, filled: str) -> None:
-    member = Member(daemon.address, filled, metadata_max_age_ms=100)
+def test_partitions_that_are_added_are_dealt_out(
+    daemon: Daemon, filled: str, quick: Options
+) -> None:
+    member = Member(daemon.address, filled, metadata_max_age_ms=100, **quick)
     until(lambda: len(member.values) == COUNT, member)
     with Admin(daemon.address) as admin:
         admin.create_partitions(filled, PARTITIONS + 2)
@@ -1081,10 +1100,10 @@ def test_a_topic_that_is_not_there_is_said(daemon: Daemon, topic: str) -> None:
         next(iter(consumer))
 
 
-def test_members_survive_a_restart_of_the_broker(tmp_path: Path) -> None:
+def test_members_survive_a_restart_of_the_broker(tmp_path: Path, quick: Options) -> None:
     daemon = start(tmp_path / "data", "--durability", "disk")
     fill(daemon.address, "t")
-    one, two = (Member(daemon.address, "t") for _ in range(2))
+    one, two = (Member(daemon.address, "t", **quick) for _ in range(2))
     until(lambda: len(one.owned) == len(two.owned) == 2, one, two)
     until(lambda: len(one.values) + len(two.values) == COUNT, one, two)
     told = [list(member.told) for member in (one, two)]
@@ -1100,21 +1119,21 @@ def test_members_survive_a_restart_of_the_broker(tmp_path: Path) -> None:
 
 
 def test_a_group_that_stood_in_a_deleted_topic_reads_its_successor_from_the_start(
-    daemon: Daemon, filled: str
+    daemon: Daemon, filled: str, quick: Options
 ) -> None:
     """What was committed belongs to the topic's id: the new one has none of it, and no gap."""
-    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
         assert len(list(consumer)) == COUNT
     with Admin(daemon.address) as admin:
         admin.delete_topic(filled)
     fill(daemon.address, filled, 40)
-    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **QUICK) as consumer:
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
         assert sorted(int(record.value or b"") for record in consumer) == list(range(40))
 
 
 @pytest.mark.parametrize("how", ["closed", "all", "a record"])
 def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_successor(
-    daemon: Daemon, filled: str, how: str
+    daemon: Daemon, filled: str, how: str, quick: Options
 ) -> None:
     """Who reads on would begin in the middle, or behind the end."""
     with Consumer(
@@ -1124,6 +1143,7 @@ def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_succes
         metadata_max_age_ms=100,
         auto_commit=how == "closed",
         commit_interval_ms=600_000,
+        **quick,
     ) as consumer:
         record = next(record for record in consumer if record.offset == 50)
         with Admin(daemon.address) as admin:
@@ -1134,7 +1154,7 @@ def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_succes
         assert consumer.lag() == {}
         if how != "closed":
             consumer.commit(record if how == "a record" else None)
-    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **QUICK) as consumer:
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
         assert sorted(int(record.value or b"") for record in consumer) == list(range(40))
 
 
@@ -1185,7 +1205,9 @@ def test_ctrl_c_ends_a_member_at_once_and_commits_what_it_had_gone_past(
     assert any(interrupted(f"{filled}-{number}") for number in range(TRIES))
 
 
-def test_a_member_that_may_not_be_slow_leaves_and_comes_back(daemon: Daemon, filled: str) -> None:
+def test_a_member_that_may_not_be_slow_leaves_and_comes_back(
+    daemon: Daemon, filled: str, quick: Options
+) -> None:
     lost: list[TopicPartition] = []
     with Consumer(
         daemon.address,
@@ -1193,7 +1215,7 @@ def test_a_member_that_may_not_be_slow_leaves_and_comes_back(daemon: Daemon, fil
         group=filled,
         max_poll_interval_ms=200,
         on_lost=lost.extend,
-        **QUICK,
+        **quick,
     ) as consumer:
         assert consumer.poll(max_records=1, timeout_ms=60_000)
         with Admin(daemon.address) as admin:
@@ -1232,7 +1254,7 @@ def test_a_member_whose_broker_is_away_costs_next_to_nothing(tmp_path: Path) -> 
 
 
 def test_async_members_share_are_told_in_their_task_and_commit(
-    daemon: Daemon, filled: str, run: Callable[..., Any]
+    daemon: Daemon, filled: str, run: Callable[..., Any], quick: Options
 ) -> None:
     told: list[tuple[str, int]] = []
 
@@ -1251,14 +1273,14 @@ def test_async_members_share_are_told_in_their_task_and_commit(
             group=filled,
             on_assigned=assigned,
             on_revoked=revoked,
-            **QUICK,
+            **quick,
         ) as one:
             async for record in one:
                 values.append(int(record.value or b""))
                 if len(values) == COUNT:
                     break
             await one.commit()
-            async with AsyncConsumer(daemon.address, filled, group=filled, **QUICK) as two:
+            async with AsyncConsumer(daemon.address, filled, group=filled, **quick) as two:
                 with anyio.fail_after(DEADLINE_S):
                     while len(two.assignment) != 2 or len(one.assignment) != 2:
                         await one.poll(timeout_ms=20)
@@ -1273,12 +1295,12 @@ def test_async_members_share_are_told_in_their_task_and_commit(
 
 
 def test_cancelling_ends_an_async_member_at_once_and_it_leaves(
-    daemon: Daemon, filled: str, run: Callable[..., Any]
+    daemon: Daemon, filled: str, run: Callable[..., Any], quick: Options
 ) -> None:
     async def main(group: str) -> tuple[int, float]:
         seen, cancelled = 0, 0.0
         with anyio.CancelScope() as scope:
-            async with AsyncConsumer(daemon.address, filled, group=group) as consumer:
+            async with AsyncConsumer(daemon.address, filled, group=group, **quick) as consumer:
                 async for _ in consumer:
                     seen += 1
                     if seen == COUNT:

@@ -33,6 +33,7 @@ from segbroker.client import (
 )
 from segbroker.client.connection import Connection
 from segbroker.client.engine import Ask, Call
+from segbroker.client.settings import GroupProtocol
 from segbroker.client.transactions import Transactions
 from segbroker.protocol.messages_groups import LeaveGroupRequest, LeaveGroupRequestMember
 from segbroker.protocol.messages_transactions import EndTxnRequest
@@ -43,6 +44,7 @@ from ..support.daemon import Daemon, running
 from ..support.ports import keep_port
 from ..support.waiting import until
 from .conftest import Run
+from .test_groups import BY_BROKER, QUICK
 
 
 @pytest.fixture(params=[2, 1], ids=["protocol2", "protocol1"])
@@ -309,8 +311,9 @@ COUNT = 300
 
 
 @pytest.mark.usefixtures("protocol")
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_each_record_is_transformed_once_though_an_instance_fails_in_the_middle(
-    daemon: Daemon, topic: str
+    daemon: Daemon, topic: str, group_protocol: GroupProtocol
 ) -> None:
     out = f"{topic}-out"
     with Admin(daemon.address) as admin:
@@ -331,7 +334,12 @@ def test_each_record_is_transformed_once_though_an_instance_fails_in_the_middle(
     def run(function: Callable[[Record], Iterable[Outgoing]], name: str) -> None:
         with (
             Consumer(
-                daemon.address, topic, group=topic, auto_commit=False, stop_at_end=True
+                daemon.address,
+                topic,
+                group=topic,
+                group_protocol=group_protocol,
+                auto_commit=False,
+                stop_at_end=True,
             ) as consumer,
             Producer(daemon.address, transactional_id=f"{topic}-{name}") as producer,
         ):
@@ -379,8 +387,9 @@ def test_where_a_topic_that_is_gone_was_transformed_says_nothing_of_its_successo
 
 
 @pytest.mark.parametrize("instance_id", [None, "one"], ids=["dynamic", "static"])
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_what_another_member_worked_at_meanwhile_is_not_transformed_again(
-    daemon: Daemon, topic: str, instance_id: str | None
+    daemon: Daemon, topic: str, instance_id: str | None, group_protocol: GroupProtocol
 ) -> None:
     """The member loses its partition in the middle, and has it back before the end."""
     out = f"{topic}-out"
@@ -427,7 +436,7 @@ def test_what_another_member_worked_at_meanwhile_is_not_transformed_again(
             instance_id=instance_id,
             auto_commit=False,
             stop_at_end=True,
-            heartbeat_interval_ms=50,
+            **(BY_BROKER if group_protocol == "consumer" else QUICK),
         ) as consumer,
         Producer(daemon.address, transactional_id=f"{topic}-a") as producer,
     ):
