@@ -21,5 +21,16 @@ def test_beyond_the_limit_the_number_of_lines_is_kept_and_where_they_are() -> No
     for line in range(1, 2 * RUNS_MAX + 11, 2):
         ranges.add(line, 1, "refused")
     said = list(ranges)
-    assert len(said) == RUNS_MAX + 1
-    assert said[-1] == "and 5 more of lines 41-49"
+    assert len(said) == RUNS_MAX + 2
+    assert said[-2:] == ["and 4 more in lines 41-47", "line 49: refused"]
+    assert ranges.count == RUNS_MAX + 5
+
+
+def test_the_last_run_has_its_reason_however_many_come_before() -> None:
+    ranges = LineRanges()
+    for line in range(1, 2 * RUNS_MAX + 3, 2):
+        ranges.add(line, 1, "too large")
+    assert list(ranges)[-1] == "line 41: too large", "one more than the limit is told, too"
+    ranges.add(43, 1, "not authorized")
+    ranges.add(44, 6, "not authorized")
+    assert list(ranges)[-2:] == ["and 1 more in line 41", "lines 43-49: not authorized"]

@@ -230,6 +230,19 @@ def test_each_of_many_lines_that_are_too_large_costs_itself_alone(run: Run, topi
     assert run("consume", topic, "-e").stdout == b"first\nlast\n"
 
 
+def test_behind_many_failures_the_one_that_ends_the_reading_is_told(run: Run, topic: str) -> None:
+    limits = ("segment.bytes=16384", "retention.records=30", "retention.full.policy=reject")
+    run("topic", "create", topic, "--partitions", "1", *(w for x in limits for w in ("-c", x)))
+    lines = (b"x" * 20_000 + b"\nshort\n") * 25 + b"one too many\n" * 60
+    produced = run("produce", topic, stdin=lines)
+    said = produced.stderr.decode().splitlines()
+    assert produced.returncode == 7
+    # How the lines are divided into batches is no matter.
+    assert re.fullmatch(r"  and \d+ more in lines 41-\d+", said[21])
+    assert re.match(r"  lines \d+-110: .* would pass retention.records=30", said[22])
+    assert said[23] == "reading stopped there; what followed was not sent"
+
+
 def test_lines_larger_than_the_clients_buffer_arrive_where_the_topic_takes_them(
     run: Run, topic: str
 ) -> None:
