@@ -58,6 +58,13 @@ LOW_WATER_IS_HEEDED = heeds_low_water(platform.system(), platform.release())
 # OpenSSL's words for bytes that are no TLS.
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"})
 
+# OpenSSL's names for the alerts by which a broker refuses the client's certificate.
+_REFUSED = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker wants a certificate of the client",
+    "TLSV1_ALERT_UNKNOWN_CA": "the broker does not trust who signed the client's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client's certificate has expired",
+}
+
 # What getaddrinfo gives of an address: family and socket address.
 SocketAddress = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
 
@@ -79,6 +86,8 @@ def why_lost(where: str, exc: OSError, *, has_tls: bool = False) -> SegbrokerErr
     if isinstance(exc, ssl.SSLError):
         if exc.reason in _NOT_TLS:
             return TlsFailed(f"{where} does not speak TLS on this port ({exc.reason})")
+        if exc.reason in _REFUSED:
+            return TlsFailed(f"{where}: {_REFUSED[exc.reason]} ({exc.reason})")
         return TlsFailed(f"{where}: TLS failed: {exc.reason or exc}")
     return ConnectionLost(f"{where}: {exc.strerror or exc}")
 

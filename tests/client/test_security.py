@@ -3,6 +3,7 @@
 import ssl
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -276,10 +277,25 @@ def test_a_certificate_of_ours_is_shown(guarded: Guarded) -> None:
 
 def test_a_certificate_that_the_broker_refuses_is_said(guarded: Guarded, tmp_path: Path) -> None:
     stranger = Authority(tmp_path, "other").client("me")
-    security = guarded.security("SSL", **{"ssl.keystore.location": str(stranger)})
+    late = guarded.authority.server("late", until=datetime.now(UTC) - timedelta(days=1))
+    for shown, said in (
+        (stranger, "does not trust who signed the client's certificate .*ALERT_UNKNOWN_CA"),
+        (late, "the client's certificate has expired .*ALERT_CERTIFICATE_EXPIRED"),
+    ):
+        security = guarded.security("SSL", **{"ssl.keystore.location": str(shown)})
+        with (
+            pytest.raises(TlsFailed, match=said),
+            Admin(guarded.address("SSL"), security=security),
+        ):
+            pass
+
+
+def test_a_certificate_that_the_broker_misses_is_said(tmp_path: Path) -> None:
+    made = Guarded(tmp_path, ssl_client_auth="required")
     with (
-        pytest.raises(TlsFailed, match="ALERT_UNKNOWN_CA"),
-        Admin(guarded.address("SSL"), security=security),
+        made.broker as broker,
+        pytest.raises(TlsFailed, match="the broker wants a certificate of the client"),
+        Admin(broker.addresses["SSL"], security=made.security("SSL")),
     ):
         pass
 
