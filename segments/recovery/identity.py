@@ -93,8 +93,9 @@ def is_segment(data: memoryview, row: Row, epochs: Epochs) -> bool:
 
 
 def is_behind_checkpoint(data: memoryview, size: int, end_offset: int) -> bool:
-    """Whether a file, which begins as no other of our files does, may be the segment that was
-    synced up to (size, end_offset)."""
+    """Whether a file may be the segment that was synced up to (size, end_offset)."""
+    if is_other_format(data):
+        return False
     alone = scan(data, None)
     if alone.tail is not Tail.WHOLE or not alone.batches or _holds_gap(alone):
         return True

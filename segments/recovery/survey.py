@@ -275,16 +275,17 @@ def _read_unsealed(
 ) -> tuple[list[tuple[int, memoryview]], list[int], list[int], list[int], list[str]]:
     """(segments to scan, missing ones in between empty; deleted ones; strangers; leftovers; all
     names, where they were needed).  end_offset: how far the log reaches, as others know."""
-    names = storage.listdir(paths.folder)
-    present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
     if known is not None and known.checkpoint is not None and not known.deletes:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
-        is_last = present[-1:] == [first]  # not by the next number: a cleaning may have taken that
-        if checkpoint.number == first and is_last and checkpoint.end_offset >= end_offset:
+        if checkpoint.number == first and checkpoint.end_offset >= end_offset:
             content = _read(storage, paths.log(first))
-            if len(content) == checkpoint.size:
+            is_there = len(content) > 0 or storage.exists(paths.log(first))
+            is_last = not storage.exists(paths.log(first + 1))
+            if len(content) == checkpoint.size and is_there and is_last:
                 return [(first, content)], [], [], [], []
+    names = storage.listdir(paths.folder)
+    present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
     pending = None if known is None else known.pending
     leftovers = [
         number

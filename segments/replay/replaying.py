@@ -17,8 +17,8 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
 | lies in a segment that was deleted | nothing |
 | lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
-| lies in a file that has its offsets, without a loss: cleaned, and no manifest says so | nothing |
-| ... and that has another number: made one of several | nothing |
+| lies in a file that has its offsets, without a loss, and no manifest: cleaned | nothing |
+| ... and that has another number, where no manifest says so: made one of several | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
 
@@ -108,12 +108,12 @@ def put_back(
     if known is not None and disagrees(storage, paths, known):
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
-    for number in [*by_segment]:  # whatever the manifest says: it may be from before the cleaning
-        is_sealed = number < first and known is not None and known.size > 0
-        if not is_sealed and stands_in_another(storage, paths, number, by_segment[number]):
-            del by_segment[number]
-    if by_segment and known is None:
-        _put_front_back(storage, paths, *min(by_segment.items()), report)
+    if known is None or not known.size:
+        for number in [*by_segment]:
+            if stands_in_another(storage, paths, number, by_segment[number]):
+                del by_segment[number]
+        if by_segment and known is None:
+            _put_front_back(storage, paths, *min(by_segment.items()), report)
     is_marked = read_unsynced(storage, paths) is not None
     for number, found in sorted(by_segment.items()):
         if number < first and known is not None and (row := lasting_row(known, number)) is not None:
@@ -125,12 +125,8 @@ def put_back(
         batches = list(_batches(found))
         durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
         if number >= first and batches:
-            # What is not sealed was not cleaned, unless the manifest is from before that: then
-            # segments in front of it became part of it.
-            is_known = known is not None and known.size > 0
-            has_one_in_front = number == first or storage.exists(paths.log(number - 1))
-            may_be_cleaned = not (is_known and has_one_in_front)
-            _put_back(storage, paths, number, found, batches, report, may_be_cleaned=may_be_cleaned)
+            is_known = known is not None and known.size > 0  # then only what is sealed was cleaned
+            _put_back(storage, paths, number, found, batches, report, may_be_cleaned=not is_known)
             synced.add(number)
     sync_names_or_mark(storage, paths)
     return PutBack(durable_end, frozenset(synced))

@@ -541,7 +541,7 @@ def test_what_is_closed_while_its_cut_tasks_are_about_to_go_on_leaves_nothing(
         consumer = AsyncConsumer(daemon.address, topic)
         await consumer.__aenter__()
         own = asyncio.all_tasks() - before
-        waiting = asyncio.create_task(consumer.position(topic, 0))
+        waiting = asyncio.create_task(consumer.end_offsets((topic, 0)))
         os.kill(daemon.process.pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(0)

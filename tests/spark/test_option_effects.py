@@ -52,7 +52,7 @@ def documented() -> set[str]:
 
 def test_every_option_of_the_page_is_used_by_a_test() -> None:
     tests = "".join(
-        file.read_text() for file in HERE.glob("test_*.py") if file.name != "test_options.py"
+        file.read_text() for file in HERE.rglob("test_*.py") if file.name != "test_options.py"
     )
     names = documented()
     assert len(names) > 30
