@@ -96,6 +96,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """PySpark leaves a handler of its own in a process that had a context once."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def unit_of(nodeid: str) -> str:
     """What a worker takes at once: a file, or all files that share something."""
     return SHARED if nodeid.startswith(SHARED) else nodeid.split("::", 1)[0]
