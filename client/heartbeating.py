@@ -139,11 +139,10 @@ class HeartbeatingMember(ABC):
         if self.stage is Stage.OUT:
             self.stage = Stage.JOINING
         self._hurry()
-        self._due_ms = self._again_ms
 
     def _hurry(self) -> None:
-        """There is something to be said at once."""
-        self._due_ms = 0
+        """There is something to be said at once, or as soon as it may try again."""
+        self._due_ms = self._again_ms
         self._is_silent = False
 
     def step(self, now_ms: int) -> None:
