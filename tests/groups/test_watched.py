@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from uuid import UUID
 
@@ -100,8 +101,8 @@ class Side:
         )
         self.hears(number, reply, 1)
 
-    def is_given(self, partitions: set[int], has: set[int] | None = None) -> None:
-        self.told(self.beats(has), partitions)
+    def is_given(self, partitions: set[int], has: set[int] | None = None, epoch: int = 1) -> None:
+        self.told(self.beats(has, epoch), partitions)
 
     def is_placed(self, stands: int) -> None:
         self.hears_where(self.asks_where(), stands)
@@ -163,6 +164,8 @@ def test_two_members_that_are_given_one_partition_are_noticed(sides: Sides) -> N
     two.is_given({0})
     assert isinstance(watched.failure, Broken)
     assert "two is told that it has 0, which one has" in str(watched.failure)
+    (tale,) = watched.failure.__notes__
+    assert [line.split()[1] for line in tale.splitlines()] == ["one", "one", "two", "two"]
 
 
 def test_a_partition_is_free_only_when_its_member_has_said_that_it_let_go(sides: Sides) -> None:
@@ -198,6 +201,40 @@ def test_what_is_answered_behind_the_leaving_of_a_member_gives_it_nothing(sides:
     one.told(number, {0})
     two.is_given({0})
     assert watched.failure is None
+
+
+def test_what_was_asked_on_one_connection_and_seen_behind_the_leaving_on_another_gives_nothing(
+    sides: Sides,
+) -> None:
+    """The proxy has seen them in this order, and the broker in the other one."""
+    watched, one, two = sides
+    with closing(Side(watched, "one")) as other:
+        one.beats(None, epoch=-1)
+        other.is_given({0})
+        two.is_given({0})
+        assert watched.failure is None
+        two.beats(None, epoch=-1)
+        one.is_given({0}, has=set(), epoch=0)  # it is back
+        two.is_given({0}, has=set(), epoch=0)
+    assert "two is told that it has 0, which one has" in str(watched.failure)
+
+
+def test_an_answer_that_a_member_has_given_up_with_its_connection_gives_it_nothing(
+    sides: Sides,
+) -> None:
+    watched, one, two = sides
+    number = one.beats(None)
+    with closing(Side(watched, "one")) as again:
+        anew = again.beats(set())
+        one.told(number, {0})
+        again.told(anew, set())
+        two.is_given({0})
+        assert watched.failure is None
+        two.told(two.beats({0}), set())
+        two.beats(set())
+        again.is_given({0}, has=set())
+    two.is_given({0})
+    assert "two is told that it has 0, which one has" in str(watched.failure)
 
 
 def test_what_a_member_has_not_come_to_yet_is_its_own_when_it_says_so(sides: Sides) -> None:

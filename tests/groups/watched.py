@@ -19,10 +19,15 @@ what it has read, without asking where the group stands, and commit that: its ow
 
 What a member was told and does not say to have binds nobody until it does: it may not have come to
 it yet, or have missed being told otherwise.
+
+A member of our client has two connections, and what it says on both is noted in any order.  So
+what is answered to who has left and not joined again tells it nothing, however it was asked; nor
+does an answer that comes when its member has asked again: it was given up, with its connection.
 """
 
 import socket
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -63,6 +68,8 @@ from .ledger import Ledger, Sent
 
 SESSION_S: Final = {"classic": 6.0, "consumer": 45.0}
 """By protocol.  A member may be late on a machine that is busy."""
+TOLD_MAX: Final = 300
+"""Requests and replies, of all groups, that are told with a failure: those before it."""
 NOTED: Final = frozenset(
     {
         ApiKey.JOIN_GROUP,
@@ -93,7 +100,9 @@ class _Member:
     placed: where it was told since then from where to read.
     tenures: how often each partition was given, and given up.
     is_asking: its last heartbeat is not answered.
-    era: how often it has joined or left; what it had asked before is answered to who it was.
+    era: how often it has joined, left, or given up an answer; what it had asked before is answered
+        to who it was.
+    has_left: since it joined last.
     """
 
     name: str
@@ -104,12 +113,18 @@ class _Member:
     tenures: dict[int, int] = field(default_factory=dict)
     is_asking: bool = False
     era: int = 0
+    has_left: bool = False
 
     def beats(self) -> None:
         """What a lost answer said is not known: it is told once more."""
         if self.is_asking:
             self.told = set()
+            self.era += 1
         self.is_asking = True
+
+    def joins(self) -> None:
+        self.era += 1
+        self.has_left = False
 
     def is_told(self, partitions: set[int], generation: int | None = None) -> None:
         for new in partitions - self.has:
@@ -131,7 +146,7 @@ class _Member:
         self.ledger.let_go(self.name, partitions)
 
     def leaves(self) -> None:
-        self.era += 1
+        self.has_left = True
         self.is_out()
 
     def is_out(self) -> None:
@@ -170,7 +185,8 @@ class _Wire:
 
 
 class Watched(CuttingProxy):
-    """See the module.  failure: a rule that was broken, or what it stumbled over."""
+    """See the module.  failure: a rule that was broken, or what it stumbled over, and what had
+    passed before."""
 
     def __init__(self, target: tuple[str, int], ledgers: Iterable[Ledger], rewinding: str) -> None:
         """rewinding: how the names begin of members that read again what they have read."""
@@ -181,6 +197,8 @@ class Watched(CuttingProxy):
         self._members: dict[tuple[str, str], _Member] = {}
         self._wires: dict[socket.socket, _Wire] = {}
         self._noting = threading.Lock()
+        self._passed: deque[tuple[float, str, int, Message]] = deque(maxlen=TOLD_MAX)
+        """When, of whom, by which connection."""
 
     def _passes(self, client: socket.socket, piece: bytes, *, is_reply: bool) -> None:
         with self._noting:
@@ -191,7 +209,13 @@ class Watched(CuttingProxy):
                 while (frame := reader.next_frame()) is not None:
                     (self._note_reply if is_reply else self._note_request)(wire, bytes(frame))
             except BaseException as exc:  # raised by who plays
-                self.failure = self.failure or exc
+                if self.failure is None:
+                    exc.add_note(self._tale())
+                    self.failure = exc
+
+    def _tale(self) -> str:
+        rows = (f"{at_s:.3f} {name} #{wire} {what}" for at_s, name, wire, what in self._passed)
+        return "\n".join(rows)
 
     # Requests.
 
@@ -205,19 +229,22 @@ class Watched(CuttingProxy):
             return
         name = header.client_id or ""
         member = self._members.setdefault((group, name), _Member(name, self._ledgers[group]))
+        self._passed.append((monotonic(), name, id(wire), request))
         asked = wire.asked[header.correlation_id] = _Asked(header, request, member, monotonic())
         match asked.request:
             case ConsumerGroupHeartbeatRequest() as beat:
                 member.beats()
                 if beat.member_epoch < 0:
                     member.leaves()
-                elif beat.topic_partitions is not None:
+                elif beat.member_epoch == 0:
+                    member.joins()
+                if beat.topic_partitions is not None:
                     rows = beat.topic_partitions
                     member.says({one for row in rows for one in row.partitions})
             case JoinGroupRequest() as join:
                 said = decode_subscription(join.protocols[0].metadata)
                 assert said is not None
-                member.era += 1
+                member.joins()
                 member.lets_go(member.has - {partition for _, partition in said.owned})
             case LeaveGroupRequest():
                 member.leaves()
@@ -246,9 +273,10 @@ class Watched(CuttingProxy):
             return
         header, member = asked.header, asked.member
         _, reply = decode_response(frame, header.api_key, header.api_version)
+        self._passed.append((monotonic(), member.name, id(wire), reply))
         match asked.request, reply:
             case ConsumerGroupHeartbeatRequest(), ConsumerGroupHeartbeatResponse():
-                member.is_asking = False
+                member.is_asking &= asked.era != member.era
                 is_in = self._is_in(member, reply.error_code, "consumer", asked)
                 if is_in and reply.assignment is not None:
                     topics = reply.assignment.topic_partitions
@@ -278,7 +306,7 @@ class Watched(CuttingProxy):
     def _is_in(self, member: _Member, code: int, protocol: str, asked: _Asked) -> bool:
         """Whether an answer says that it is a member, and its session goes on; a refusal of the
         member is taken note of."""
-        if asked.era != member.era:
+        if asked.era != member.era or member.has_left:
             return False
         if code in OUT:
             member.is_out()
