@@ -32,7 +32,7 @@ from segbroker.protocol.messages_consumer_groups import (
 )
 
 from .backoff import Backoff
-from .engine import Ask, Call, Engine
+from .engine import Call, Engine
 from .errors import FencedMemberEpoch, SegbrokerError
 from .group_offsets import GroupMetadata
 from .heartbeating import JOIN_EPOCH, LEAVE_EPOCH, Given, HeartbeatingMember, Stage
@@ -126,9 +126,8 @@ class ConsumerMembership(HeartbeatingMember):
 
         def goodbye(lane: str) -> Call[None]:
             if may_be_known:
-                node_id = yield from self.coordinator.find()
                 # Behind a join that is on its way, not past it.
-                yield Ask(request, to=node_id, lane=GROUP if is_joining else lane)
+                yield from self._say_goodbye(request, GROUP if is_joining else lane)
 
         return goodbye
 

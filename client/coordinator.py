@@ -5,11 +5,12 @@
               v                 v
            request ---> "not me", "not yet", or no answer: forget it, back off, from the start
 
+`ask_once` is the same without the way back: for who says something else the next time.
 Every question here ends with the deadline of its call.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -23,8 +24,6 @@ from .spoken import AtNewest, ById
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
-# Of what was to be asked for somebody that is not there any more.
-OVER: Final = "it is over for whom this was to be asked"
 ELSEWHERE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -32,6 +31,12 @@ ELSEWHERE: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+IsWanted: TypeAlias = Callable[[], bool]
+
+
+def always() -> bool:
+    """It is wanted whatever happens."""
+    return True
 
 
 class Coordinator:
@@ -47,7 +52,7 @@ class Coordinator:
         """It is another broker by now, or away."""
         self.node_id = None
 
-    def find(self) -> Call[int]:
+    def _find(self) -> Call[int]:
         """The broker's id.  Raises what is not worth another try."""
         backoff = self._backoff()
         while True:
@@ -83,20 +88,19 @@ class Coordinator:
         lane: str = CONTROL,
         timeout_ms: int | None = None,
         repeat: bool = True,
-        is_wanted: Callable[[], bool] = lambda: True,
+        is_wanted: IsWanted = always,
     ) -> Call[Message]:
         """The coordinator's answer; `codes` are the error codes in it.
 
         Not `repeat`: a connection that was lost meanwhile is the caller's to know of.
-        Not `is_wanted` any more, when the coordinator is found: ClosedError, and nothing is asked.
+        Not `is_wanted`: as of `ask_once`.
         """
         backoff = self._backoff()
         while True:
-            node_id = yield from self.find()
-            if not is_wanted():
-                raise ClosedError(OVER)
             try:
-                reply: Message = yield Ask(request, to=node_id, lane=lane, timeout_ms=timeout_ms)
+                reply = yield from self.ask_once(
+                    request, lane=lane, timeout_ms=timeout_ms, is_wanted=is_wanted
+                )
             except SegbrokerError as exc:
                 self.forget()
                 if not repeat or not exc.retryable:
@@ -110,6 +114,24 @@ class Coordinator:
                 if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in said:
                     self.forget()
             yield Pause(backoff.next_delay_ms(), why)
+
+    def ask_once(
+        self,
+        request: Message | AtNewest | ById,
+        *,
+        lane: str = CONTROL,
+        timeout_ms: int | None = None,
+        is_wanted: IsWanted = always,
+    ) -> Call[Message]:
+        """The coordinator's answer, whatever is in it.
+
+        Not `is_wanted` any more, when the coordinator is found: ClosedError, and nothing is asked.
+        """
+        node_id = yield from self._find()
+        if not is_wanted():
+            raise ClosedError("it is over for whom this was to be asked")
+        reply: Message = yield Ask(request, to=node_id, lane=lane, timeout_ms=timeout_ms)
+        return reply
 
     def _backoff(self) -> Backoff:
         settings = self.engine.settings

@@ -27,13 +27,13 @@ from segbroker.protocol.messages_share_groups import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .completion import Completion
-from .coordinator import GROUP_KEY, OVER, Coordinator
-from .engine import Ask, Call, Engine
+from .coordinator import GROUP_KEY, Coordinator
+from .engine import Call, Engine
 from .errors import (
-    ClosedError,
     FencedMemberEpoch,
     GroupIdNotFound,
     SegbrokerError,
@@ -55,6 +55,7 @@ EMPTY_FIRST_MS = 100
 
 Given: TypeAlias = Sequence[tuple[UUID, int]]
 Beat: TypeAlias = ShareGroupHeartbeatRequest | ConsumerGroupHeartbeatRequest
+BeatResponse: TypeAlias = ShareGroupHeartbeatResponse | ConsumerGroupHeartbeatResponse
 
 
 class Stage(Enum):
@@ -184,13 +185,15 @@ class HeartbeatingMember(ABC):
         self._era += 1
         self._is_beating = self._may_be_known = False
 
+    def _say_goodbye(self, request: Beat, lane: str) -> Call[None]:
+        yield from self.coordinator.ask(request, _codes, lane=lane, repeat=False)
+
     def _say(self, request: Beat, era: int) -> Call[tuple[int, int, Given | None]]:
         """The epoch, the interval in ms, and what is given."""
-        node_id = yield from self.coordinator.find()
-        if era != self._era:
-            raise ClosedError(OVER)
-        reply = yield Ask(request, to=node_id, lane=GROUP)
-        assert isinstance(reply, ShareGroupHeartbeatResponse | ConsumerGroupHeartbeatResponse)
+        reply = yield from self.coordinator.ask_once(
+            request, lane=GROUP, is_wanted=lambda: era == self._era
+        )
+        assert isinstance(reply, BeatResponse)
         check_code(reply.error_code, f"{self.kind} {self.group_id!r}", reply.error_message)
         given: Given | None = None
         if reply.assignment is not None:
@@ -260,3 +263,8 @@ class HeartbeatingMember(ABC):
         if since_ms is not None and self._now_ms >= since_ms + self._engine.settings.api_timeout_ms:
             self._trying_since_ms = self._now_ms
             self._tell(error)
+
+
+def _codes(reply: Message) -> set[int]:
+    assert isinstance(reply, BeatResponse)
+    return {reply.error_code}

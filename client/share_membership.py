@@ -9,7 +9,7 @@ from random import Random
 
 from segbroker.protocol.messages_share_groups import ShareGroupHeartbeatRequest
 
-from .engine import Ask, Engine
+from .engine import Call, Engine
 from .errors import SegbrokerError
 from .heartbeating import JOIN_EPOCH, LEAVE_EPOCH, Given, HeartbeatingMember
 from .network import GROUP
@@ -40,15 +40,13 @@ class ShareMembership(HeartbeatingMember):
         self._saying: Sequence[str] = ()
         self._said: Sequence[str] = ()
 
-    def goodbye(self) -> Ask | None:
-        """Be no member from now on: what to tell the group, if it knows of this one."""
+    def goodbye(self) -> Call[None]:
+        """Be no member from now on; tell the group so, if it may know of this one."""
         may_be_known = self._may_be_known
         request = self._request(LEAVE_EPOCH, None)
         self._end()
-        node_id = self.coordinator.node_id
-        if not may_be_known or node_id is None:
-            return None
-        return Ask(request, to=node_id, lane=GROUP)
+        if may_be_known:
+            yield from self._say_goodbye(request, GROUP)
 
     def _request(self, epoch: int, topics: Sequence[str] | None) -> ShareGroupHeartbeatRequest:
         return ShareGroupHeartbeatRequest(

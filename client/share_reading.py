@@ -295,11 +295,12 @@ class ShareReading:
             if last is not None:
                 closing.append(last)
                 asks.append(Ask(last.request, to=lane.node_id, lane=FETCH))
-        leave = self.membership.goodbye()
+        leaving = self.engine.call(self.membership.goodbye(), now_ms())
         unknown: Reply = TimedOut("it was said at the end, and not answered in time")
         replies = [unknown] * len(closing)
         try:
-            replies = yield AskAll([*asks, *([leave] if leave is not None else [])])
+            replies = yield AskAll(asks)
+            yield Until(leaving)
         finally:  # also when the time is over
             for last, reply in zip(closing, replies, strict=False):
                 last.take(reply, now_ms())

@@ -253,6 +253,28 @@ def test_who_leaves_says_so_though_its_join_was_never_answered() -> None:
     assert not world.group.members
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ],
+)
+@pytest.mark.parametrize("instance_id", [None, "one"])
+def test_who_leaves_says_so_to_the_coordinator_that_its_group_has_by_then(
+    code: ErrorCode, instance_id: str | None
+) -> None:
+    """Else nobody would get what was its own, for a session."""
+    world = ConsumerGroupWorld(1, partitions=2, records=20)
+    member = settled(world, instance_id=instance_id)
+    world.beat_refusals.append(code)
+    member.leave()
+    left = -1 if instance_id is None else -2
+    assert [beat.member_epoch for beat in world.beats[-2:]] == [left, left]
+    assert {one.epoch for one in world.group.members.values()} <= {-2}
+
+
 def test_the_place_of_an_instance_that_died_is_free_when_its_session_ends() -> None:
     world = ConsumerGroupWorld(1, partitions=2, records=20)
     one = settled(world, instance_id="one")

@@ -43,7 +43,12 @@ from segbroker.client.thread_driver import ThreadDriver
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsResponse, MetadataResponseBroker
-from segbroker.protocol.messages_share_groups import ShareAcknowledgeResponse, ShareFetchResponse
+from segbroker.protocol.messages_share_groups import (
+    ShareAcknowledgeResponse,
+    ShareFetchResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from segbroker.protocol.record_batch import GapReason, gap_batches
 
 from ..support.waiting import DEADLINE_S, until, within_one_of
@@ -56,6 +61,7 @@ from .scripted_shares import (
     OfPartition,
     Script,
     batch,
+    decode,
     offsets,
     poll,
     working,
@@ -556,6 +562,26 @@ def test_the_end_says_what_was_said_and_gives_the_rest_back() -> None:
         list(islice(consumer, 3))
     assert script.acknowledged[-1] == (-1, {0: 1, 1: 1})
     assert script.beats[-1] == -1
+
+
+def test_who_leaves_says_so_to_the_coordinator_that_its_group_has_by_then() -> None:
+    """Else a partition that is its own alone would be nobody's, for a session."""
+    script = Script((batch(0, 1), [(0, 0, 1)]))
+    left: list[int] = []
+
+    def beat(request: Request) -> bytes:
+        if decode(request, ShareGroupHeartbeatRequest).member_epoch != -1:
+            return script._beat(request)
+        left.append(ErrorCode.NONE if left else ErrorCode.NOT_COORDINATOR)
+        reply = ShareGroupHeartbeatResponse(
+            error_code=left[-1], member_epoch=-1, heartbeat_interval_ms=0
+        )
+        return request.answer(reply)
+
+    script.answers[ApiKey.SHARE_GROUP_HEARTBEAT] = beat
+    with working(script) as consumer:
+        poll(consumer)
+    assert left == [ErrorCode.NOT_COORDINATOR, ErrorCode.NONE]
 
 
 def test_what_is_refused_at_the_end_is_raised() -> None:
