@@ -107,8 +107,9 @@ class ThreadDriver(Driver):
     def start(self, engine: Engine) -> None:
         """Start the thread and wait until one broker was reached.
 
-        Raises BrokerUnreachable when the times of reaching.py are over, TlsFailed and
-        AuthenticationFailed as soon as it is clear; the thread is gone then.
+        Raises BrokerUnreachable when the times of reaching.py are over, or where the system has no
+        thread or descriptors to give, TlsFailed and AuthenticationFailed as soon as it is clear;
+        the thread is gone then.
         """
         if self._thread is not None:
             raise BusyError(OPEN_ALREADY)
@@ -121,20 +122,13 @@ class ThreadDriver(Driver):
         reaching = Reaching(engine)
         self._engine = engine
         self._stopping = False
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_reader.setblocking(False)
-        self._wake_writer.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-        self._thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
-        _open.add(self)  # before the thread: a fork finds it whenever it comes
         try:
-            self._thread.start()
-        except RuntimeError:  # the system has none to give
-            self._thread = None
-            _open.discard(self)
-            self._close_wakers()
-            raise
+            self._start_thread()
+        except (OSError, RuntimeError) as exc:  # no descriptors, or no thread
+            why = (isinstance(exc, OSError) and exc.strerror) or exc
+            raise BrokerUnreachable(
+                f"the system has no room for a client: {why}", may_be_done=False
+            ) from exc
         try:
             self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
@@ -142,6 +136,26 @@ class ThreadDriver(Driver):
         except BaseException:
             self.stop()
             raise
+
+    def _start_thread(self) -> None:
+        with ExitStack() as undoing:
+            self._wake_reader, self._wake_writer = socket.socketpair()
+            undoing.enter_context(self._wake_reader)
+            undoing.enter_context(self._wake_writer)
+            self._wake_reader.setblocking(False)
+            self._wake_writer.setblocking(False)
+            self._selector = undoing.enter_context(selectors.DefaultSelector())
+            self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+            thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
+            self._thread = thread
+            undoing.callback(self._is_no_more)
+            _open.add(self)  # before the thread: a fork finds it whenever it comes
+            thread.start()
+            undoing.pop_all()
+
+    def _is_no_more(self) -> None:
+        _open.discard(self)
+        self._thread = None
 
     def stop(self) -> None:
         """End everything under way (ClosedError) and join the thread.  Again: nothing."""
@@ -152,8 +166,7 @@ class ThreadDriver(Driver):
             self._stopping = True
         self._wake()
         thread.join()
-        _open.discard(self)
-        self._thread = None
+        self._is_no_more()
         self._close_wakers()
 
     def _close_wakers(self) -> None:

@@ -4,15 +4,27 @@ what the program's log raises.
 
 import errno
 import logging
+import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 
 import anyio.to_thread
 import pytest
 
-from segbroker.client import Admin, AsyncAdmin, AsyncProducer, Producer, absence, network, transport
+from segbroker.client import (
+    Admin,
+    AsyncAdmin,
+    AsyncProducer,
+    BrokerUnreachable,
+    Producer,
+    absence,
+    network,
+    transport,
+)
 from segbroker.client.connection import Connection
 from segbroker.client.thread_driver import ThreadDriver
 from segbroker.client.tokens import Tokens
@@ -151,9 +163,40 @@ def test_who_could_not_be_opened_for_want_of_a_thread_is_opened_later(
 ) -> None:
     few_threads(monkeypatch, Few(1), "segbroker-io")
     admin = Admin(daemon.address)
-    with pytest.raises(RuntimeError, match="new thread"):
+    with pytest.raises(BrokerUnreachable, match="no room for a client: can't start new thread"):
         admin.open()
     admin.close()
+    with admin:
+        admin.list_topics()
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_who_could_not_be_opened_for_want_of_descriptors_is_opened_later(
+    daemon: Daemon, left: int
+) -> None:
+    """left: how many there are; a pair of sockets and the selector take three."""
+    admin = Admin(daemon.address)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as taken:
+        taken.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        held: list[int] = []
+        with suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        for number in held[:left]:
+            os.close(number)
+        for number in held[left:]:
+            taken.callback(os.close, number)
+        with pytest.raises(BrokerUnreachable, match="no room for a client: Too many open files"):
+            admin.open()
+        open_again = 0
+        with suppress(OSError):
+            while True:
+                taken.callback(os.close, os.dup(0))
+                open_again += 1
+        assert open_again == left
     with admin:
         admin.list_topics()
 
