@@ -61,6 +61,9 @@ def concerns(info: Info) -> Iterator[str]:
             yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"
     for one in info.get("certificates", ()):
         yield from _of_certificate(one)
+    if why := (keys := info.get("signing_keys") or {}).get("why_not_read"):
+        effect = "those read before stay in force" if keys["count"] else "no token can be checked"
+        yield f"the keys that sign tokens cannot be read, {effect}: {why}"
     if count := wal["shards_failed"]:
         why = wal.get("why_failed")
         said = "failed" if why is None else f"cannot be written: {why}"

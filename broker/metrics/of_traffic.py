@@ -32,12 +32,15 @@ def add_broker(numbers: Numbers, core: Core, *, is_ready: bool) -> None:
 
 
 def add_listeners(numbers: Numbers, core: Core) -> None:
-    """Connections and certificates."""
+    """Connections, certificates, and keys of tokens."""
     for one in core.certificates:
         expires_s, has_failed = one.valid_until_ms / 1000, one.why_not_reloaded is not None
         for name in one.listeners:
             numbers.add("segbroker_certificate_expiry_timestamp_seconds", expires_s, name)
             numbers.add("segbroker_certificate_reload_failed", has_failed, name)
+    if core.authentication.keys is not None:
+        has_failed = bool(core.authentication.keys.error)
+        numbers.add("segbroker_signing_keys_read_failed", has_failed)
     most = core.descriptors.connections
     numbers.add("segbroker_all_connections_max", most)
     for gate in core.listener_limits.gates.values():
