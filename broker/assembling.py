@@ -95,7 +95,7 @@ async def assemble(
     upkeep = TransactionUpkeep(ledger, batches, manager, config, markers, spawn, now_ms)
     quotas = Quotas(manager, default_quotas(config))
     authorizer = _authorizer_of(config, manager)
-    group_settings = GroupSettings(manager, config)
+    group_settings = GroupSettings(manager, config, lanes)
     groups = Groups(
         manager,
         config,
