@@ -15,7 +15,7 @@ What may fail, fails here, before a task runs: settings that are not durable, ke
 server.py runs them.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
@@ -43,6 +43,7 @@ from .loop.lanes import Lanes
 from .loop.pool import BufferPool
 from .loop.turn import Turn
 from .partitions.topics import Topics
+from .peers.tls import Certificate
 from .principal import parse_principals
 from .reconfiguring import default_quotas
 from .shares.shares import Shares
@@ -61,6 +62,7 @@ async def assemble(
     spawn: Callable[[Callable[[], Awaitable[None]]], None],
     *,
     bound: tuple[str, int],
+    certificates: Sequence[Certificate],
     descriptors_max: int | None,
     file_system: FileSystem | None,
     open_connections: Callable[[], int],
@@ -93,7 +95,7 @@ async def assemble(
     upkeep = TransactionUpkeep(ledger, batches, manager, config, markers, spawn, now_ms)
     quotas = Quotas(manager, default_quotas(config))
     authorizer = _authorizer_of(config, manager)
-    group_settings = GroupSettings(manager, config)
+    group_settings = GroupSettings(manager, config, lanes)
     groups = Groups(
         manager,
         config,
@@ -133,6 +135,7 @@ async def assemble(
         now_ms=now_ms,
         open_connections=open_connections,
         listener_limits=ListenerLimits(config.listener_specs, config),
+        certificates=certificates,
         scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
         cleaner=Cleaner(
             manager,

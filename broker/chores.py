@@ -14,7 +14,7 @@ broker: it is an error in the log (with a traceback if it is a bug of ours), and
 tries again (docs/decisions/0183).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -23,7 +23,6 @@ import trio
 
 from .core import Core, wall_ms
 from .error_map import STORAGE_FAILURES
-from .peers.tls import Certificate
 
 log = structlog.get_logger()
 
@@ -143,11 +142,11 @@ async def clean(core: Core) -> None:
         cleaner.abandon()
 
 
-async def watch_certificates(core: Core, certificates: Sequence[Certificate]) -> None:
+async def watch_certificates(core: Core) -> None:
     """Have certificates read again when their files have changed, for ever."""
     while pause_ms := core.config.ssl_reload_interval_ms:
         await trio.sleep(pause_ms / 1000)
-        for certificate in certificates:
+        for certificate in core.certificates:
             with _told("certificate_not_watched"):
                 if await core.lanes.run(certificate.has_changed):
                     await core.lanes.run(certificate.reload)

@@ -6,7 +6,7 @@ belongs to the event loop.  No logic goes in here: what a part does is in its ow
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
@@ -37,6 +37,7 @@ from .partitions.topics import Topics
 from .peers.fetch_session import Sessions
 from .peers.long_answers import LongAnswers
 from .peers.peer import Peer
+from .peers.tls import Certificate
 from .peers.unanswered import Unanswered
 from .shares.shares import Shares
 from .tally import Tally
@@ -119,6 +120,8 @@ class Core:
     now_ms: Callable[[], int]
     open_connections: Callable[[], int]
     listener_limits: ListenerLimits
+    # Those of the listeners with TLS, each once.
+    certificates: Sequence[Certificate]
     scrubber: Scrubber
     cleaner: Cleaner
     all_quotas: Quotas

@@ -267,6 +267,7 @@ class Broker:
             lanes,
             tasks.spawn,
             bound=self.address,
+            certificates=self._own_certificates(),
             descriptors_max=self._descriptors_max,
             file_system=file_system_of(self.config.data) if self._manager is None else None,
             open_connections=self._connections.__len__,
@@ -287,7 +288,7 @@ class Broker:
                 )
                 self._say_started(core)
                 if self.pages is not None:
-                    self.pages.started(core, self._listeners, self._live_sent_bytes)
+                    self.pages.started(core, self._live_sent_bytes)
                 task_status.started(core.bound)
                 await self._draining.wait()
                 accepting.cancel()
@@ -318,8 +319,8 @@ class Broker:
             services.start_soon(chore, core)
         if core.authentication.keys is not None:
             services.start_soon(core.authentication.keys.run)
-        if certificates := self._own_certificates():
-            services.start_soon(watch_certificates, core, certificates)
+        if core.certificates:
+            services.start_soon(watch_certificates, core)
 
     def _live_sent_bytes(self) -> int:
         """What the connections that are open have sent."""

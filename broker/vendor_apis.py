@@ -94,6 +94,18 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
             }
             for one in core.listener_limits.gates.values()
         ],
+        "certificates": [
+            {
+                "listeners": list(one.listeners),
+                "valid_until_ms": one.valid_until_ms,
+                "standing": str(one.standing),
+                "why_not_reloaded": one.why_not_reloaded,
+            }
+            for one in core.certificates
+        ],
+        "signing_keys": None
+        if (source := core.authentication.keys) is None
+        else {"count": len(source.keys or ()), "why_not_read": source.error or None},
         "unsynced_bytes": core.ingest.unsynced_bytes,
         "unsynced_bytes_max": config.ingest_bytes_max,
         "ingest_stalls": core.ingest.stalls,

@@ -59,6 +59,11 @@ def concerns(info: Info) -> Iterator[str]:
     for one in info.get("listeners", ()):
         if one["connections"] >= one["connections_max"]:
             yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"
+    for one in info.get("certificates", ()):
+        yield from _of_certificate(one)
+    if why := (keys := info.get("signing_keys") or {}).get("why_not_read"):
+        effect = "those read before stay in force" if keys["count"] else "no token can be checked"
+        yield f"the keys that sign tokens cannot be read, {effect}: {why}"
     if count := wal["shards_failed"]:
         why = wal.get("why_failed")
         said = "failed" if why is None else f"cannot be written: {why}"
@@ -75,6 +80,15 @@ def concerns(info: Info) -> Iterator[str]:
         yield f"the scrub found damage {plural(count, 'time')}: check the disk"
     if count := cleaner["failures"]:
         yield f"{plural(count, 'cleaning')} failed: the log says why"
+
+
+def _of_certificate(info: Info) -> Iterator[str]:
+    if info["standing"] != "valid":
+        verb = "has expired" if info["standing"] == "expired" else "expires soon"
+        named, until = ", ".join(info["listeners"]), moment(info["valid_until_ms"])
+        yield f"the certificate of listener {named} {verb}: {until}"
+    if why := info["why_not_reloaded"]:
+        yield f"an older certificate is in force, and a restart would fail: {why}"
 
 
 def _numbers(info: Info) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Until when a certificate is valid: the little of X.509 that says so.
+"""From when until when a certificate is valid: the little of X.509 that says so.
 
     Certificate  SEQUENCE
       tbsCertificate  SEQUENCE
@@ -22,20 +22,20 @@ _BEFORE_VALIDITY: Final = 3
 """Elements between the version and the validity."""
 
 
-def valid_until_ms(pem: bytes) -> int:
-    """When the first certificate of a PEM file ends, ms since 1970.  Raises ValueError."""
+def validity_ms(pem: bytes) -> tuple[int, int]:
+    """When the first certificate of a PEM file begins and ends, ms since 1970; or ValueError."""
     begin = pem.find(_BEGIN)
     end = pem.find(_END, begin)
     if begin < 0 or end < 0:
         raise ValueError("there is no certificate in it")
     try:
         der = binascii.a2b_base64(pem[begin + len(_BEGIN) : end])
-        return _not_after_ms(der)
+        return _validity_ms(der)
     except ValueError as exc:  # binascii.Error is one
         raise ValueError(f"it is no certificate: {exc}") from exc
 
 
-def _not_after_ms(der: bytes) -> int:
+def _validity_ms(der: bytes) -> tuple[int, int]:
     _, at, _ = element(der, 0)
     _, at, _ = element(der, at)
     tag, _, end = element(der, at)
@@ -44,9 +44,16 @@ def _not_after_ms(der: bytes) -> int:
     for _ in range(_BEFORE_VALIDITY):
         _, _, at = element(der, at)
     _, not_before, _ = element(der, at)
-    _, _, not_after = element(der, not_before)
-    tag, begin, end = element(der, not_after)
+    from_ms, not_after = _time_ms(der, not_before)
+    until_ms, _ = _time_ms(der, not_after)
+    return from_ms, until_ms
+
+
+def _time_ms(der: bytes, at: int) -> tuple[int, int]:
+    """The time at `at`, and where the next element is."""
+    tag, begin, end = element(der, at)
     if tag not in _FORMATS:
         raise ValueError(f"tag {tag:#x} is not a time")
     text = der[begin:end].decode("ascii", "replace")
-    return int(datetime.strptime(text, _FORMATS[tag]).replace(tzinfo=UTC).timestamp() * 1000)
+    time = datetime.strptime(text, _FORMATS[tag]).replace(tzinfo=UTC)
+    return int(time.timestamp() * 1000), end

@@ -47,6 +47,7 @@ class SigningKeys:
     def __init__(self, data: bytes) -> None:
         """Raises UnusableKeys."""
         self.names: set[str] = set()
+        self._count = 0
         self._keys: dict[tuple[str, str | None], list[PyJWK]] = {}
         # Which keys are not used, and why; never what is in them but their names.
         self.left_out: list[str] = []
@@ -59,7 +60,7 @@ class SigningKeys:
             raise UnusableKeys("; ".join(["no key that signs tokens", *self.left_out[:3]]))
 
     def __len__(self) -> int:
-        return sum(len(keys) for (_, kid), keys in self._keys.items() if kid is None)
+        return self._count
 
     def of(self, algorithm: str, kid: str | None) -> "list[PyJWK]":
         """Those that may have signed a token; for this algorithm, and no other."""
@@ -98,6 +99,7 @@ class SigningKeys:
             self._keys.setdefault((name, None), []).append(key)
             if kid is not None:
                 self._keys.setdefault((name, kid), []).append(key)
+        self._count += 1
         if kid is not None:
             self.names.add(kid)
 

@@ -12,7 +12,8 @@ Programs ask for all topics at once (kafka-topics.sh --describe): those with the
 their rows.  What is asked for beyond ROWS_MAX rows is refused.
 
 Who is not this broker is refused: there is only one.  A resource that a request changes twice is
-left as it is, and refused twice.  The topics of a request are changed together, behind the others.
+left as it is, and refused twice.  The groups of a request are changed together, behind the others,
+and so are its topics.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,10 +43,9 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from ..call import Call
 from ..configuration.config import InvalidConfig
 from ..configuration.config_changes import Change, increment, replacement
-from ..configuration.settings import EVERY_BROKER, BrokerSettings
+from ..configuration.settings import EVERY_BROKER
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
-from ..groups.group_settings import GroupSettings
 from ..loop.pace import Pace
 from ..peers.peer import Peer
 from ..refused import Refused
@@ -196,6 +196,7 @@ async def _alter_all(
     pace = Pace()
     repeated = await _repeated(request.resources, pace)
     told: dict[_Resource, _Told] = {}
+    groups: dict[str, Change] = {}
     topics: dict[str, Change] = {}
     for asked in request.resources:
         await pace.step()
@@ -204,13 +205,18 @@ async def _alter_all(
             told[resource] = ErrorCode.INVALID_REQUEST, _ONCE
         elif asked.resource_type == TOPIC and is_topic_name(asked.resource_name):
             topics[asked.resource_name] = _change(asked)
+        elif asked.resource_type == GROUP:
+            groups[asked.resource_name] = _change(asked)
         else:
             told[resource] = await _alter(core, asked, asker, validate_only=request.validate_only)
-    outcomes = await core.topics.alter_all(topics, validate_only=request.validate_only)
-    for name, outcome in outcomes.items():
-        told[TOPIC, name] = _NO_ERROR
-        if isinstance(outcome, Exception):
-            told[TOPIC, name] = _why(outcome, TOPIC)
+    set_to = core.group_settings.change_all
+    of_groups = await set_to(groups, asker, validate_only=request.validate_only)
+    of_topics = await core.topics.alter_all(topics, validate_only=request.validate_only)
+    for of, outcomes in (GROUP, of_groups), (TOPIC, of_topics):
+        for name, outcome in outcomes.items():
+            told[of, name] = _NO_ERROR
+            if isinstance(outcome, Exception):
+                told[of, name] = _why(outcome, of)
     rows = []
     for asked in request.resources:
         await pace.step()
@@ -250,8 +256,6 @@ async def _alter(
             raise _no_topic_name(name)
         elif asked.resource_type == BROKER:
             await _alter_broker(core, asked, asker, validate_only=validate_only)
-        elif asked.resource_type == GROUP:
-            await _alter_set(core.group_settings, asked, asker, validate_only=validate_only)
         elif asked.resource_type == BROKER_LOGGER:
             _check_broker(core, name)
             alter_logger(asked, asker, validate_only=validate_only)
@@ -288,25 +292,14 @@ async def _alter_broker(
         _check_broker(core, name)
     for one in asked.configs:
         one.name = settings.own_names.get(one.name, one.name)  # what is kept has one spelling
-    await _alter_set(settings, asked, asker, validate_only=validate_only)
-    with trio.CancelScope(shield=True):  # what is set holds, whoever waits to be told so
-        await core.topics.choose_defaults()
-
-
-async def _alter_set(
-    settings: BrokerSettings | GroupSettings,
-    asked: Altered,
-    asker: Mapping[str, str],
-    *,
-    validate_only: bool,
-) -> None:
-    name = asked.resource_name
     async with settings.changing:
         values = _change(asked)(settings.set_on(name))
         if validate_only:
             settings.check(name, values)
         else:
             await settings.set(name, values, asker)
+    with trio.CancelScope(shield=True):  # what is set holds, whoever waits to be told so
+        await core.topics.choose_defaults()
 
 
 def _change(asked: Altered) -> Change:

@@ -44,6 +44,15 @@ FAMILIES: Final[dict[str, Family]] = {
     "segbroker_certificate_expiry_timestamp_seconds": Family(
         "gauge", "When the certificate of a listener with TLS expires, since 1970.", ("listener",)
     ),
+    "segbroker_certificate_reload_failed": Family(
+        "gauge",
+        "1 if its files, as they were last read, cannot be used: older ones are in force.",
+        ("listener",),
+    ),
+    "segbroker_signing_keys_read_failed": Family(
+        "gauge",
+        "1 if the keys that sign tokens were not read the last time; no row without OAUTHBEARER.",
+    ),
     "segbroker_connections_accepted_total": Family("counter", "Connections that were taken."),
     "segbroker_connections_refused_total": Family(
         "counter", "Connections that were refused, or closed for a reason that the log tells."

@@ -6,11 +6,10 @@ is right, and what only grows never goes back between two pages.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ..core import Core
 from ..loop.pace import Pace
-from ..peers.listener import Listener
 from .ages import Ages
 from .numbers import Numbers
 from .of_groups import add_groups
@@ -22,14 +21,11 @@ from .of_traffic import add_broker, add_listeners, add_traffic, add_waiting
 class Gathering:
     """What is kept between two pages."""
 
-    __slots__ = ("_ages", "_closed_sizes", "_core", "_listeners", "_live_sent_bytes")
+    __slots__ = ("_ages", "_closed_sizes", "_core", "_live_sent_bytes")
 
-    def __init__(
-        self, core: Core, listeners: Sequence[Listener], live_sent_bytes: Callable[[], int]
-    ) -> None:
+    def __init__(self, core: Core, live_sent_bytes: Callable[[], int]) -> None:
         """live_sent_bytes: what the connections that are open have sent."""
         self._core = core
-        self._listeners = listeners
         self._live_sent_bytes = live_sent_bytes
         self._ages = Ages()
         self._closed_sizes = ClosedSizes()
@@ -39,7 +35,7 @@ class Gathering:
         began = time.perf_counter()
         core, numbers, pace = self._core, Numbers(), Pace()
         add_broker(numbers, core, is_ready=is_ready)
-        add_listeners(numbers, core, self._listeners)
+        add_listeners(numbers, core)
         add_traffic(numbers, core, self._live_sent_bytes)
         add_waiting(numbers, core)
         add_wal(numbers, core)

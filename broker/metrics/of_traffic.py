@@ -6,7 +6,7 @@ is counted twice when it ends meanwhile.
 """
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 
 from segbroker.protocol.api_keys import is_vendor, response_class
@@ -15,7 +15,6 @@ from segbroker.protocol.kernel import KERNEL_IS_NATIVE
 from segbroker.protocol.vendor import VendorKey
 
 from ..core import Core
-from ..peers.listener import Listener
 from .numbers import Numbers
 
 UNKNOWN = "unknown"
@@ -32,12 +31,16 @@ def add_broker(numbers: Numbers, core: Core, *, is_ready: bool) -> None:
     numbers.add("segbroker_ready", is_ready)
 
 
-def add_listeners(numbers: Numbers, core: Core, listeners: Sequence[Listener]) -> None:
-    """Connections and certificates."""
-    for one in listeners:
-        if one.certificate is not None:
-            expires_s, name = one.certificate.valid_until_ms / 1000, one.spec.name
+def add_listeners(numbers: Numbers, core: Core) -> None:
+    """Connections, certificates, and keys of tokens."""
+    for one in core.certificates:
+        expires_s, has_failed = one.valid_until_ms / 1000, one.why_not_reloaded is not None
+        for name in one.listeners:
             numbers.add("segbroker_certificate_expiry_timestamp_seconds", expires_s, name)
+            numbers.add("segbroker_certificate_reload_failed", has_failed, name)
+    if core.authentication.keys is not None:
+        has_failed = bool(core.authentication.keys.error)
+        numbers.add("segbroker_signing_keys_read_failed", has_failed)
     most = core.descriptors.connections
     numbers.add("segbroker_all_connections_max", most)
     for gate in core.listener_limits.gates.values():

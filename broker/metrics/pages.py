@@ -13,14 +13,13 @@ asks how often; the last one who waited lets go of it.
 Why /health/live says nothing of the disk: whoever asks it restarts the broker, which mends no disk.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import trio
 
 from ..core import Core
-from ..peers.listener import Listener
 from ..readiness import why_not_ready
 from .exposition import preferred, render
 from .gathering import Gathering
@@ -61,12 +60,10 @@ class Pages:
         # By content type; of `_numbers`.
         self._texts: dict[str, bytes] = {}
 
-    def started(
-        self, core: Core, listeners: Sequence[Listener], live_sent_bytes: Callable[[], int]
-    ) -> None:
+    def started(self, core: Core, live_sent_bytes: Callable[[], int]) -> None:
         """The broker serves.  live_sent_bytes: what connections that are open have sent."""
         self._core = core
-        self._gathering = Gathering(core, listeners, live_sent_bytes)
+        self._gathering = Gathering(core, live_sent_bytes)
 
     @property
     def waiting(self) -> int:

@@ -18,8 +18,8 @@ OpenSSL has no socket: it would read from it for as long as changes of keys come
 
 `Certificate` makes the context of new connections.  It is made anew when the files change or
 somebody asks (SIGHUP); connections that exist keep theirs.  Files that do not go together, as in
-the middle of being replaced, leave the old ones in force.  One that has expired, or will within
-two weeks, is served and told in the log once a day: clients refuse it, and would not say why here.
+the middle of being replaced, leave the old ones in force.  One that has expired, or will soon, is
+served and told in the log once a day: clients refuse it, and would not say why here.
 
 Not offered: versions before 1.2, compression, renegotiation, tickets.  A session of TLS 1.2 can be
 resumed by its id, since Python cannot switch that off: with the context that it began with, so not
@@ -32,13 +32,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 from socket import SHUT_RD, socket
 from typing import Final, TypeAlias, cast
 
 import structlog
 import trio
 
-from segbroker.protocol.certificate_dates import valid_until_ms
+from segbroker.protocol.certificate_dates import validity_ms
 from segbroker.protocol.certificate_names import subject_of
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.tls_records import cut_records
@@ -66,7 +67,9 @@ HELD_MAX: Final = 64 << 10
 """Bytes of answers to changes of keys that a peer asks for and does not take."""
 FILE_SIZE_MAX: Final = 1 << 20
 REMINDED_BEFORE_MS: Final = 14 * 24 * 60 * 60 * 1000
-"""How long before a certificate ends the log begins to say so."""
+"""How long before a certificate ends it is said to expire soon, at most; and one that is replaced
+often has always less left than that, so no sooner than in the last quarter of its time."""
+REMINDED_SHARE: Final = 4
 REMINDER_MS: Final = 24 * 60 * 60 * 1000
 
 _CLIENT_AUTH: Final = {
@@ -88,6 +91,14 @@ class HandshakeFailed(Exception):
 class CertificateUnusable(OSError):
     """The files of the certificate are not there, or do not go together; the cause is what the
     system or OpenSSL said."""
+
+
+class Standing(StrEnum):
+    """How long a certificate lasts yet."""
+
+    VALID = "valid"
+    EXPIRES_SOON = "expires_soon"
+    EXPIRED = "expired"
 
 
 class TlsSocket:
@@ -275,9 +286,11 @@ class Certificate:
         Raises CertificateUnusable.
         """
         self._settings = settings
-        self._listeners = listeners
+        self.listeners = listeners
         self._now_ms = now_ms
-        self._valid_until_ms = 0
+        self._valid_ms = (0, 0)
+        self.why_not_reloaded: str | None = None
+        """Why the files, as they were last read, cannot be used: older ones are in force."""
         self._told_ms = -REMINDER_MS
         self._files = [path for path in (settings.certificate, settings.key, settings.ca) if path]
         self._seen = self._look()
@@ -287,19 +300,28 @@ class Certificate:
     @property
     def valid_until_ms(self) -> int:
         """Wall clock: when the certificate in use expires."""
-        return self._valid_until_ms
+        return self._valid_ms[1]
+
+    @property
+    def standing(self) -> Standing:
+        """Whether the certificate in use has expired, or will soon."""
+        from_ms, until_ms = self._valid_ms
+        left_ms = until_ms - self._now_ms()
+        if left_ms <= 0:
+            return Standing.EXPIRED
+        soon_ms = min(REMINDED_BEFORE_MS, (until_ms - from_ms) // REMINDED_SHARE)
+        return Standing.EXPIRES_SOON if left_ms <= soon_ms else Standing.VALID
 
     def remind(self) -> None:
         """Say that it has expired, or will soon: once a day. May be called at any time."""
-        now_ms = self._now_ms()
-        left_ms = self._valid_until_ms - now_ms
-        if left_ms > REMINDED_BEFORE_MS or 0 <= now_ms - self._told_ms < REMINDER_MS:
+        now_ms, standing = self._now_ms(), self.standing
+        if standing is Standing.VALID or 0 <= now_ms - self._told_ms < REMINDER_MS:
             return
         self._told_ms = now_ms
-        event = "certificate_expires_soon" if left_ms > 0 else "certificate_expired"
+        has_expired = standing is Standing.EXPIRED
         log.warning(
-            event,
-            valid_until=datetime.fromtimestamp(self._valid_until_ms / 1000, UTC).isoformat(),
+            "certificate_expired" if has_expired else "certificate_expires_soon",
+            valid_until=datetime.fromtimestamp(self.valid_until_ms / 1000, UTC).isoformat(),
             **self._facts(),
         )
 
@@ -316,15 +338,17 @@ class Certificate:
         try:
             self.context = self._load()
         except CertificateUnusable as exc:
+            self.why_not_reloaded = str(exc)
             log.error("certificate_not_reloaded", error=str(exc), **self._facts())
             return False
+        self.why_not_reloaded = None
         log.info("certificate_reloaded", **self._facts())
         self._told_ms = -REMINDER_MS
         self.remind()
         return True
 
     def _facts(self) -> dict[str, object]:
-        return {"listeners": self._listeners, "files": self._files}
+        return {"listeners": self.listeners, "files": self._files}
 
     def _look(self) -> list[tuple[int, int, int] | None]:
         found: list[tuple[int, int, int] | None] = []  # not mtime: chmod makes files readable, too
@@ -349,11 +373,11 @@ class Certificate:
             password = settings.key_password
             key = settings.key or None
             context.load_cert_chain(settings.certificate, key, password=lambda: password)
-            until_ms = valid_until_ms(_content(settings.certificate))
+            valid_ms = validity_ms(_content(settings.certificate))
         if settings.ca:
             with self._said("ssl_ca", settings.ca):
                 context.load_verify_locations(settings.ca)
-        self._valid_until_ms = until_ms
+        self._valid_ms = valid_ms
         return context
 
     @contextmanager
@@ -372,7 +396,7 @@ class Certificate:
                 why = "not PEM, or without the certificate or its private key"
                 if setting == "ssl_ca":
                     why = "not PEM, or without a certificate"
-            listeners = ", ".join(self._listeners)
+            listeners = ", ".join(self.listeners)
             raise CertificateUnusable(
                 f"{setting} of listener {listeners} cannot be used ({named}): {why}"
             ) from cause

@@ -11,7 +11,7 @@ A resource is the id of a broker, or "" for what holds for every broker; the nam
 the keys mean, and whether their values can be, is decided by the broker.  Every function is pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 SECTION: Final = "broker_settings"
@@ -29,11 +29,12 @@ def settings_of(content: Content | None) -> Mapping[str, Mapping[str, str]]:
     return rows
 
 
-def changed(content: Content | None, fields: Fields) -> Content:
-    """After broker_settings_set: a copy of which resources there are, not of what each has."""
+def changed(content: Content | None, run: Iterable[Fields]) -> Content:
+    """After a run of either event: a copy of which resources there are, not of what each has."""
     rows = dict(settings_of(content))
-    if fields["values"]:
-        rows[fields["resource"]] = dict(fields["values"])
-    else:
-        rows.pop(fields["resource"], None)
+    for fields in run:
+        if fields["values"]:
+            rows[fields["resource"]] = dict(fields["values"])
+        else:
+            rows.pop(fields["resource"], None)
     return {"rows": rows}

@@ -217,6 +217,7 @@ def test_a_token_that_demands_what_is_not_known_is_refused_whoever_signed_it(
 def test_other_kinds_of_keys_sign_too(issuer: Issuer, key: Any, algorithm: str) -> None:  # noqa: ANN401 - five classes
     row = jwt.get_algorithm_by_name(algorithm).to_jwk(key.public_key(), as_dict=True)
     keys = SigningKeys(json.dumps({"keys": [row | {"kid": "k"}]}).encode())
+    assert len(keys) == 1, "for however many algorithms"
     rules = TokenRules(configured())
     token = jwt.encode(issuer.claims(), key, algorithm, {"kid": "k"})
     assert rules.verify(token, rules.head_of(token), keys).user == "alice"

@@ -29,6 +29,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
+from ..support.wire_settings import DELETE_KEY, GROUP, SET_KEY
 from .conftest import serving
 
 COUNT = 300
@@ -139,6 +140,47 @@ async def test_many_users_are_stored_by_a_few_syncs() -> None:
         ]
         assert await syncs(client) - before < SYNCS_MAX
         assert not broker.core.authentication.content["users"]
+
+
+async def test_settings_of_many_groups_are_stored_by_one_sync() -> None:
+    storage = MemoryStorage()
+    names = [f"g{number}" for number in range(COUNT)]
+    key, wrong = "consumer.session.timeout.ms", ErrorCode.INVALID_CONFIG
+
+    async def alter(client: WireClient, **values: str | None) -> list[int]:
+        request = messages_admin.IncrementalAlterConfigsRequest(
+            resources=[
+                messages_admin.IncrementalAlterConfigsRequestResource(
+                    resource_type=GROUP,
+                    resource_name=name,
+                    configs=[
+                        messages_admin.IncrementalAlterConfigsRequestConfig(
+                            name=key,
+                            config_operation=DELETE_KEY if value is None else SET_KEY,
+                            value=value,
+                        )
+                    ],
+                )
+                for name, value in values.items()
+            ],
+            validate_only=False,
+        )
+        reply = await client.ask(request, messages_admin.IncrementalAlterConfigsResponse, 1)
+        return [row.error_code for row in reply.responses]
+
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        before = await syncs(client)
+        codes = await alter(client, **{name: "x" if name == "g7" else "50000" for name in names})
+        assert codes == [wrong if name == "g7" else 0 for name in names]
+        assert await alter(client, g0=None, g1="55000") == [0, 0]
+        assert await syncs(client) - before < SYNCS_MAX
+        expected = {name: {key: "50000"} for name in names if name not in ("g0", "g7")}
+        expected["g1"] = {key: "55000"}
+        settings = broker.core.group_settings
+        assert {one: settings.set_on(one) for one in settings.groups()} == expected
+    async with serving(storage=storage) as broker:
+        settings = broker.core.group_settings
+        assert {one: settings.set_on(one) for one in settings.groups()} == expected
 
 
 async def test_requests_side_by_side_make_no_more_users_than_there_may_be(

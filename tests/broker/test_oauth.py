@@ -16,6 +16,7 @@ from trio.testing import MockClock
 
 from segbroker.broker.configuration.config import BrokerConfig, InvalidConfig, merge
 from segbroker.broker.server import Broker
+from segbroker.cli.broker_status import concerns
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.messages_quotas import (
@@ -31,6 +32,7 @@ from segbroker.protocol.messages_security import (
     SaslHandshakeResponse,
 )
 from segbroker.protocol.oauthbearer import encode_bearer
+from segbroker.protocol.vendor import VendorKey
 
 from ..support.issuer import EXPECTED, ISSUER, Issuer
 from ..support.wire_client import Closed, WireClient, batch, connect, produce_request
@@ -437,10 +439,17 @@ async def test_keys_read_before_are_good_while_the_issuer_is_away(
                 await until_so(lambda: len(events.named("signing_keys_not_read")) > before)  # noqa: B023
                 async with connect(one.address) as client:
                     assert (await log_in(client, issuer.token())).error_code == 0
+                    (said,) = concerns(await client.ask_vendor(VendorKey.SERVER_INFO, {}))
+                    assert said.startswith("the keys that sign tokens cannot be read, those read")
             assert events.named("signing_keys_not_read")[0]["error"] == "HTTP status 503"
             issuer.answer = None
             mock_clock.jump(61)
             await until_so(lambda: len(events.named("signing_keys_read")) == 2)
+            async with connect(one.address) as client:
+                assert (await log_in(client, issuer.token())).error_code == 0
+                info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+                assert info["signing_keys"] == {"count": 1, "why_not_read": None}
+                assert not list(concerns(info))
 
 
 async def test_a_broker_starts_while_the_issuer_is_away_and_ends_the_connections_of_tokens(

@@ -71,6 +71,7 @@ async def assembled(
         Lanes(1),
         spawn,
         bound=("127.0.0.1", 9092),
+        certificates=(),
         descriptors_max=None,
         file_system=None,
         open_connections=lambda: 0,

@@ -25,10 +25,11 @@ from segbroker.broker.peers.tls import (
     RAW_OF_STRANGERS,
     Certificate,
     CertificateUnusable,
+    Standing,
 )
 from segbroker.broker.server import Broker
 from segbroker.client import AsyncAdmin, Security, TlsFailed
-from segbroker.protocol.certificate_dates import valid_until_ms
+from segbroker.protocol.certificate_dates import validity_ms
 from segbroker.protocol.messages_core import (
     FetchResponse,
     MetadataRequest,
@@ -605,7 +606,7 @@ async def test_a_certificate_that_ends_is_told_at_the_start_at_a_reload_and_once
 ) -> None:
     until = datetime.now(UTC) + timedelta(days=days)
     path = authority.server("short", until=until)
-    assert valid_until_ms(path.read_bytes()) == int(until.timestamp()) * 1000
+    assert validity_ms(path.read_bytes())[1] == int(until.timestamp()) * 1000
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     certificate = certificate_in(path, lambda: now_ms)
     told = [one["event"] for one in events if one["event"].startswith("certificate_exp")]
@@ -618,6 +619,20 @@ async def test_a_certificate_that_ends_is_told_at_the_start_at_a_reload_and_once
     assert len(told) == {"certificate_expired": 3, "certificate_expires_soon": 3}.get(
         event or "", 1
     )
+
+
+@pytest.mark.parametrize(
+    ("hours_left", "standing"),
+    [(7, Standing.VALID), (5, Standing.EXPIRES_SOON), (-1, Standing.EXPIRED)],
+)
+def test_a_certificate_of_a_day_expires_soon_in_its_last_quarter(
+    authority: Authority, hours_left: int, standing: Standing
+) -> None:
+    began = datetime.now(UTC).replace(microsecond=0)
+    until = began + timedelta(days=1)
+    path = authority.server("short", since=began, until=until)
+    now_ms = int((until - timedelta(hours=hours_left)).timestamp() * 1000)
+    assert certificate_in(path, lambda: now_ms).standing is standing
 
 
 async def test_a_client_says_that_the_certificate_has_expired(authority: Authority) -> None:
@@ -635,4 +650,4 @@ async def test_a_client_says_that_the_certificate_has_expired(authority: Authori
 )
 def test_what_is_no_certificate_has_no_dates(pem: bytes) -> None:
     with pytest.raises(ValueError, match="certificate"):
-        valid_until_ms(pem)
+        validity_ms(pem)

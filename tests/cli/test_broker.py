@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from segbroker.cli.exit_codes import ExitCode
 from segbroker.client import Admin
 from segbroker.client.errors import LeaderNotAvailable
 
+from ..support.certificates import Authority
 from ..support.daemon import running, start
-from ..support.waiting import within_one_of
+from ..support.ports import keep_port
+from ..support.scrape import scrape
+from ..support.waiting import until, within_one_of
 from .conftest import in_process, segbroker
 
 
@@ -336,6 +340,49 @@ def test_a_listener_that_is_full_needs_a_look(tmp_path: Path) -> None:
             assert inside.recv(4), "it is one of the listener's"
             said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
         assert said[1:3] == ["problems:", "  listener INSIDE is full, with 1 connection"]
+
+
+def test_a_certificate_that_ends_soon_and_files_that_cannot_be_used_need_a_look(
+    tmp_path: Path,
+) -> None:
+    authority, days = Authority(tmp_path), timedelta(days=1)
+    until_s = int((datetime.now(UTC) + 3 * days).timestamp())
+    path = authority.server(until=datetime.fromtimestamp(until_s, UTC))
+    page = f"127.0.0.1:{keep_port()}"
+    flags = ("--listeners", "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", "--metrics-listen", page)
+    tls = ("--ssl-certificate", str(path), "--ssl-reload-interval-ms", "0")
+    with running(tmp_path / "data", *flags, *tls) as daemon:
+
+        def problems() -> list[str]:
+            checked = in_process("broker", "status", "--check", "-b", daemon.address)
+            said = checked.stdout.decode().splitlines()
+            found = [line.strip() for line in said[2:] if line.startswith("  ")]
+            assert checked.returncode == (ExitCode.ATTENTION if found else ExitCode.OK)
+            return found
+
+        def read_again(event: str) -> dict[str, float]:
+            """Of the page, behind one more of this event."""
+            count = len(daemon.events(event))
+            daemon.process.send_signal(signal.SIGHUP)
+            until(lambda: len(daemon.events(event)) > count)
+            return scrape(page).of("segbroker_certificate_reload_failed", "listener")
+
+        (soon,) = problems()
+        assert soon.startswith("the certificate of listener SSL expires soon: ")
+        told = scrape(page).of("segbroker_certificate_expiry_timestamp_seconds", "listener")
+        assert told == {"SSL": until_s}
+        path.write_text("half a file")
+        assert read_again("certificate_not_reloaded") == {"SSL": 1}
+        assert problems()[0] == soon, "it is the old one that is in force"
+        assert problems()[1].startswith("an older certificate is in force, and a restart would")
+        assert problems()[1].endswith("without the certificate or its private key")
+        authority.server(until=datetime.now(UTC) - days)
+        assert read_again("certificate_reloaded") == {"SSL": 0}
+        assert problems()[0].startswith("the certificate of listener SSL has expired: ")
+        assert len(problems()) == 1
+        authority.server()
+        assert read_again("certificate_reloaded") == {"SSL": 0}
+        assert problems() == []
 
 
 def test_a_broker_that_is_full_needs_a_look_and_who_is_refused_is_told_of_it(

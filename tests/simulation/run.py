@@ -10,7 +10,7 @@ Deadlines are the clients' and the broker's own; what is longer than all of them
 import gc
 import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -211,8 +211,9 @@ class Simulation:
                 commit = partial(core.groups.commit, group.name, [row], core.now_ms())
                 failure = await recorded(partial(commit, expire_ms=None))
                 assert failure is None, "nothing fails yet"
-        for shared in self.plan.share_groups:
-            await core.group_settings.set(shared.name, shared.settings)
+        settings = {one.name: partial(_replaced, one.settings) for one in self.plan.share_groups}
+        outcomes = await core.group_settings.change_all(settings)
+        assert not any(outcomes.values()), "nothing fails yet"
 
     def _restarted(self) -> None:
         self.tap.ledger.restarted()
@@ -362,6 +363,11 @@ class Simulation:
         if patience.cancelled_caught:
             self.world.violation(f"the broker has not drained after {limit_s} s")
             await process.kill(power=False)
+
+
+def _replaced(by: Mapping[str, str], _: Mapping[str, str]) -> Mapping[str, str]:
+    """What is set on a group afterwards."""
+    return by
 
 
 def _leaves(exc: BaseException) -> list[BaseException]:

@@ -21,9 +21,16 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self._ca.cert_pem.write_to_path(str(self.file))
 
-    def server(self, name: str = "server", *hosts: str, until: datetime | None = None) -> Path:
+    def server(
+        self,
+        name: str = "server",
+        *hosts: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Path:
         """Certificate and key of a server in one file; for 127.0.0.1 and localhost by default."""
-        made = self._ca.issue_cert(*(hosts or ("127.0.0.1", "localhost")), not_after=until)
+        hosts = hosts or ("127.0.0.1", "localhost")
+        made = self._ca.issue_cert(*hosts, not_before=since, not_after=until)
         path = self._folder / f"{name}.pem"
         made.private_key_and_cert_chain_pem.write_to_path(str(path))
         return path
