@@ -68,7 +68,7 @@ def _whole(batch: ConsumedBatch) -> Callable[[], None]:
 
 
 def _in_parts(batch: ConsumedBatch) -> Callable[[], None]:
-    state = PartitionState(TopicPartition(batch.topic, batch.partition), 0)
+    state = PartitionState(TopicPartition(batch.topic, batch.partition), 0, {})
 
     def parts() -> Iterator[Iterator[Any]]:
         for _ in range(COUNT // len(batch)):

@@ -7,9 +7,14 @@
 is stale.  A pause leaves it: what was prefetched waits for `resume`.
 `round` changes also when the log itself says to go on elsewhere: what was prefetched is still
 handed out, but a reply on its way is not taken in.
+
+Whoever sets a field by which it is decided what is asked of whom has the partition looked at anew:
+it is `touched`.  A consumer may have ten thousand, of which an answer changes a few.
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
@@ -18,51 +23,85 @@ from .errors import SegbrokerError
 from .records import Gap, TopicPartition
 from .starting import Start
 
+T = TypeVar("T")
+
 EPOCHS_COUNT_MAX = 16
+
+
+class _Deciding(property, Generic[T]):
+    """A field, kept in a slot: who sets it touches the partition."""
+
+    def __init__(self, slot: str) -> None:
+        def put(state: "PartitionState", value: T) -> None:
+            setattr(state, slot, value)
+            state.touched[state] = None
+
+        super().__init__(attrgetter(slot), put)
+
+    if TYPE_CHECKING:  # a property's, and of what type
+
+        def __get__(self, state: object, owner: type | None = None) -> T: ...  # type: ignore[override]
+        def __set__(self, state: object, value: T) -> None: ...
 
 
 class PartitionState:
     """See the module."""
 
     __slots__ = (
-        "backoff_until_ms",
-        "buffered_bytes",
-        "checked_epoch",
+        "_backoff_until_ms",
+        "_buffered_bytes",
+        "_checked_epoch",
+        "_epoch",
+        "_fetch_offset",
+        "_is_stuck",
+        "_paused",
+        "_resolving",
+        "_stop_offset",
+        "_unserved",
         "end_offset",
-        "epoch",
         "epochs",
         "failing_since_ms",
         "failures",
-        "fetch_offset",
         "generation",
         "held",
         "high_watermark",
         "is_confirmed",
-        "is_stuck",
         "opening",
-        "paused",
         "position",
         "position_epoch",
-        "resolving",
         "round",
         "start",
-        "stop_offset",
         "told_offset",
         "topic_id",
         "topics_ahead_count",
+        "touched",
         "tp",
         "unknown_count",
-        "unserved",
     )
 
-    def __init__(self, tp: TopicPartition, start: Start) -> None:
+    backoff_until_ms = _Deciding[int]("_backoff_until_ms")
+    buffered_bytes = _Deciding[int]("_buffered_bytes")
+    checked_epoch = _Deciding[int]("_checked_epoch")
+    epoch = _Deciding[int]("_epoch")
+    fetch_offset = _Deciding[int]("_fetch_offset")
+    is_stuck = _Deciding[bool]("_is_stuck")
+    paused = _Deciding[bool]("_paused")
+    resolving = _Deciding[bool]("_resolving")
+    stop_offset = _Deciding[int | None]("_stop_offset")
+    unserved = _Deciding[SegbrokerError | None]("_unserved")
+
+    def __init__(
+        self, tp: TopicPartition, start: Start, touched: "dict[PartitionState, None]"
+    ) -> None:
+        """touched: those that are to be looked at anew; this is one of them."""
+        self.touched = touched
         self.tp = tp
         self.start = start
         self.position: int | None = None
         # Where the batch begins that was taken and not handed out yet: the position is behind it.
         self.opening: int | None = None
         self.fetch_offset = -1
-        self.stop_offset: int | None = None
+        self.stop_offset = None
         self.high_watermark = -1
         self.buffered_bytes = 0
         self.generation = 0
@@ -83,7 +122,7 @@ class PartitionState:
         self.failing_since_ms = 0
         self.unknown_count = 0
         # Why nobody serves it, as was said last.
-        self.unserved: SegbrokerError | None = None
+        self.unserved = None
         self.backoff_until_ms = 0
         # The topic that is read; another id under the same name is another topic.
         self.topic_id: UUID = ZERO_UUID

@@ -8,9 +8,14 @@ while, the others' fetch waits only briefly at the broker, so that the one is no
 turn comes: its buffer is full, it is held back, or it is being found out where it goes on (a start,
 a lost tail).  What a fetch may bring is claimed before it is sent: all of them together never bring
 more than `prefetch_bytes`.
+
+    touched --looked at--> asked, of its leader     left out, of its leader     neither
+                           waiting: looked at by each step, as its time comes or its leader goes
+
+Of the others nothing has to be looked at: those that were not touched are where they were.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from .assigned import PartitionState
@@ -42,6 +47,7 @@ class FetchLanes:
         engine: Engine,
         settings: ConsumerSettings,
         states: Mapping[TopicPartition, PartitionState],
+        touched: dict[PartitionState, None],
         prefetched: Prefetched,
         changes: LogChanges,
         holding: Holding,
@@ -51,10 +57,12 @@ class FetchLanes:
         take: Take,
         fail: Fail,
     ) -> None:
-        """states: what is read, now and later.  take: what a fetch asked, what came, and when."""
+        """states: what is read, now and later; touched: those that may have changed, until they
+        are looked at here.  take: what a fetch asked, what came, and when."""
         self._engine = engine
         self._settings = settings
         self._states = states
+        self._touched = touched
         self._prefetched = prefetched
         self._changes = changes
         self._stop_at_end = stop_at_end
@@ -66,9 +74,25 @@ class FetchLanes:
         self._sessions: dict[int, FetchSession] = {}
         self._silence = Silence()
         self._turn = 0
+        # By leader: whom it is asked for; and who is left out, for a while.
+        self._asked: dict[int, dict[PartitionState, None]] = {}
+        self._left_out: dict[int | None, set[PartitionState]] = {}
+        # Who has room for more; and who changes without being touched.
+        self._wanting: set[PartitionState] = set()
+        self.waiting: dict[PartitionState, None] = {}
+        self._is_view_new = False
+
+    def view_is_new(self) -> None:
+        """Others may be the leaders of what is read."""
+        self._is_view_new = True
 
     def step(self, now_ms: int) -> None:
         """Ask whoever can be asked."""
+        self._look(now_ms)
+        if self._wanting and not self._prefetched.is_full:
+            self._silence.wanted(now_ms)
+        else:
+            self._silence.over()
         self._fetch(now_ms)
         self._notice_silence(now_ms)
 
@@ -81,54 +105,73 @@ class FetchLanes:
         """A broker has said something."""
         self._silence.over()
 
-    def _fetch(self, now_ms: int) -> None:
-        by_leader: dict[int, list[PartitionState]] = {}
-        left_out: set[int | None] = set()
-        limit = self._settings.fetch_partition_bytes
-        is_wanted = False
-        for state in self._states.values():
-            if state.paused or state.is_stuck:
-                continue
-            leader = self._engine.cluster.leader(*state.tp)
-            if state.resolving:
-                left_out.add(leader)
-                continue
-            if state.fetch_offset < 0 or state.at_stop:
-                continue
-            if self._stop_at_end and state.stop_offset is None:
-                continue
-            if leader is None and self._engine.cluster.is_unserved(*state.tp):
-                # The view is asked for anew as long as it says so.
-                if now_ms >= state.backoff_until_ms:
-                    where = f"{state.tp.topic}-{state.tp.partition}"
-                    self._holding.not_served(
-                        state, now_ms, LeaderNotAvailable(f"fetch of {where}: {NOBODY}")
-                    )
-                continue
-            if isinstance(state.unserved, LeaderNotAvailable):
-                state.unserved = None  # what a leader itself said stands until it answers
-            epoch = self._engine.cluster.leader_epoch(*state.tp)
-            if epoch > state.checked_epoch:
-                if 0 <= state.epoch < epoch:
-                    self._changes.check_epoch(state, epoch, now_ms)
-                    left_out.add(leader)
-                    continue
-                state.checked_epoch = epoch
-            is_full = self._prefetched.is_full
-            is_wanted = is_wanted or (state.buffered_bytes < limit and not is_full)
-            if leader is None:
-                self._engine.cluster.invalidate()
-                continue
-            if now_ms < state.backoff_until_ms or state.buffered_bytes >= limit:
-                left_out.add(leader)
-            else:
-                by_leader.setdefault(leader, []).append(state)
-        if is_wanted:
-            self._silence.wanted(now_ms)
+    def _look(self, now_ms: int) -> None:
+        """Have every partition where it belongs."""
+        looked = {**self.waiting, **self._touched}
+        if self._is_view_new:
+            self._is_view_new = False
+            looked = dict.fromkeys((*looked, *self._states.values()))
+        self._touched.clear()
+        for state in looked:
+            self._take_out(state)
+            if self._states.get(state.tp) is state:
+                self._put(state, now_ms)
+
+    def _take_out(self, state: PartitionState) -> None:
+        self.waiting.pop(state, None)
+        self._wanting.discard(state)
+        for asked in self._asked.values():
+            asked.pop(state, None)
+        for left_out in self._left_out.values():
+            left_out.discard(state)
+
+    def _put(self, state: PartitionState, now_ms: int) -> None:
+        if state.paused or state.is_stuck:
+            return
+        leader = self._engine.cluster.leader(*state.tp)
+        left_out = self._left_out.setdefault(leader, set())
+        if state.resolving:
+            left_out.add(state)
+            return
+        if state.fetch_offset < 0 or state.at_stop:
+            return
+        if self._stop_at_end and state.stop_offset is None:
+            return
+        if leader is None and self._engine.cluster.is_unserved(*state.tp):
+            self.waiting[state] = None
+            # The view is asked for anew as long as it says so.
+            if now_ms >= state.backoff_until_ms:
+                where = f"{state.tp.topic}-{state.tp.partition}"
+                self._holding.not_served(
+                    state, now_ms, LeaderNotAvailable(f"fetch of {where}: {NOBODY}")
+                )
+            return
+        if isinstance(state.unserved, LeaderNotAvailable):
+            state.unserved = None  # what a leader itself said stands until it answers
+        epoch = self._engine.cluster.leader_epoch(*state.tp)
+        if epoch > state.checked_epoch:
+            if 0 <= state.epoch < epoch:
+                self._changes.check_epoch(state, epoch, now_ms)
+                left_out.add(state)
+                return
+            state.checked_epoch = epoch
+        has_room = state.buffered_bytes < self._settings.fetch_partition_bytes
+        if has_room:
+            self._wanting.add(state)
+        if leader is None:
+            self.waiting[state] = None
+            self._engine.cluster.invalidate()
+        elif now_ms < state.backoff_until_ms:
+            self.waiting[state] = None
+            left_out.add(state)
+        elif has_room:
+            self._asked.setdefault(leader, {})[state] = None
         else:
-            self._silence.over()
-        for leader, states in by_leader.items():
-            if leader in self._claimed:
+            left_out.add(state)
+
+    def _fetch(self, now_ms: int) -> None:
+        for leader, asked in self._asked.items():
+            if not asked or leader in self._claimed:
                 continue
             node = self._engine.cluster.node(leader, FETCH)
             assert node is not None, "a leader is a broker of the view"
@@ -138,11 +181,12 @@ class FetchLanes:
                 return
             if not self._engine.network.want(node, now_ms):
                 if node.connection is None and now_ms < node.retry_at_ms:
-                    self._wait_for(node, states)
+                    self._wait_for(node, asked)
                 continue
-            self._send_fetch(node, leader, states, room, leader in left_out, now_ms)
+            hurry = bool(self._left_out.get(leader))
+            self._send_fetch(node, leader, list(asked), room, hurry, now_ms)
 
-    def _wait_for(self, node: Node, states: list[PartitionState]) -> None:
+    def _wait_for(self, node: Node, states: Iterable[PartitionState]) -> None:
         """The broker is away: come back when its back-off is over; it may also have moved."""
         for state in states:
             state.backoff_until_ms = max(state.backoff_until_ms, node.retry_at_ms)

@@ -71,6 +71,8 @@ class Fetching:
         self.settings = settings
         self.stop_at_end = stop_at_end
         self.states: dict[TopicPartition, PartitionState] = {}
+        # Those of which something has changed since the last step, and some that went.
+        self._touched: dict[PartitionState, None] = {}
         self.prefetched = Prefetched(settings, lambda: wake_by(0))
         self.is_closed = False
         self._holding = Holding(
@@ -99,6 +101,7 @@ class Fetching:
             engine,
             settings,
             self.states,
+            self._touched,
             self.prefetched,
             self._changes,
             self._holding,
@@ -110,6 +113,7 @@ class Fetching:
         self._starts = StartLookup(
             engine,
             self.states,
+            self._touched,
             self._holding,
             self._changes,
             stop_at_end=stop_at_end,
@@ -310,10 +314,9 @@ class Fetching:
             self._holding.tell_unserved()
 
     def next_wake_ms(self) -> int | None:
+        looked = {**self._starts.lacking, **self._lanes.waiting, **self._touched}
         wakes = [
-            state.backoff_until_ms
-            for state in self.states.values()
-            if state.backoff_until_ms > self._now_ms
+            state.backoff_until_ms for state in looked if state.backoff_until_ms > self._now_ms
         ]
         if (silent_ms := self._lanes.next_wake_ms) is not None:
             wakes.append(silent_ms)
@@ -344,7 +347,7 @@ class Fetching:
                 continue
             if len(self.states) >= PARTITIONS_COUNT_MAX:
                 raise ValueError(f"a consumer reads at most {PARTITIONS_COUNT_MAX} partitions")
-            state = self.states[tp] = PartitionState(tp, check_start(start))
+            state = self.states[tp] = PartitionState(tp, check_start(start), self._touched)
             state.topic_id = self.engine.cluster.topic_id(tp.topic)
         self.notify()
         self._wake_by(0)
@@ -388,6 +391,7 @@ class Fetching:
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
         self.subscription.view_is_new()
+        self._lanes.view_is_new()
         for topic in {tp.topic for tp in self.states} | self.subscription.topics.keys():
             view = self.engine.cluster.topics.get(topic)
             if view is not None and view.is_settled and not view.partition_count:

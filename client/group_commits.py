@@ -283,10 +283,12 @@ class Commits:
             yield Pause(self._engine.settings.retry_backoff_ms)
         return offsets
 
-    def by_itself(self, partitions: Iterable[TopicPartition], now_ms: int, *, due: bool) -> None:
-        """Commit what the caller has gone past in these, if it is time (or `due` anyhow)."""
-        if self.is_running or not (due or now_ms >= self._due_ms):
-            return
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is time to commit by itself."""
+        return not self.is_running and now_ms >= self._due_ms
+
+    def by_itself(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        """Commit what the caller has gone past in these; none may be running."""
         self._due_ms = now_ms + self._settings.commit_interval_ms
         offsets = self.gone_past(partitions)
         if offsets:

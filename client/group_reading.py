@@ -177,7 +177,7 @@ class GroupReading:
         self.is_here(now_ms)
         self.committing.came_back()
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # else it grows each time
         self._enter_again()
 
     def waits(self) -> None:
@@ -223,7 +223,7 @@ class GroupReading:
             return False
         if not self._is_committed_to_join and not self._commits.is_running:
             self._is_committed_to_join = True
-            self._auto_commit(now_ms, due=True)
+            self._auto_commit(now_ms)
         if self._commits.is_running:
             return False
         if cooperative or not self._owned - self._overdue:
@@ -441,8 +441,8 @@ class GroupReading:
         """See Commits.asked_for."""
         return self._commits.asked_for(offsets)
 
-    def _auto_commit(self, now_ms: int, *, due: bool = False) -> None:
-        self._commits.by_itself(self._owned - self._leaving - self._overdue, now_ms, due=due)
+    def _auto_commit(self, now_ms: int) -> None:
+        self._commits.by_itself(self._owned - self._leaving - self._overdue, now_ms)
 
     def closing(self, now_ms: int) -> list[Event]:
         """The end: nothing more is handed out; what the caller is told of it, if anything.  It has
@@ -524,7 +524,8 @@ class GroupReading:
         self._topics.step(now_ms)
         self.events.settle()
         self._give_up_unheard(now_ms)
-        self._auto_commit(now_ms)
+        if self._commits.is_due(now_ms):
+            self._auto_commit(now_ms)
         self._poll_interval.begin(now_ms)
         late_ms = self._late_ms
         if late_ms is not None and now_ms >= late_ms:

@@ -12,7 +12,7 @@ A partition that is not there is a mistake where the caller has named it, and th
 what a group gives, or a topic has, is there a moment later.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -34,6 +34,7 @@ class StartLookup:
         self,
         engine: Engine,
         states: Mapping[TopicPartition, PartitionState],
+        touched: Collection[PartitionState],
         holding: Holding,
         changes: LogChanges,
         *,
@@ -42,11 +43,13 @@ class StartLookup:
         fail: Fail,
         found: Callable[[], object],
     ) -> None:
-        """states: what is read, now and later; `found` is called when some may have a position."""
+        """states: what is read, now and later; touched: those of them that may have changed since
+        the last step.  `found` is called when some may have a position."""
         # The caller names what is read, partition by partition.
         self.is_named = False
         self._engine = engine
         self._states = states
+        self._touched = touched
         self._holding = holding
         self._changes = changes
         self._stop_at_end = stop_at_end
@@ -54,18 +57,21 @@ class StartLookup:
         self._fail = fail
         self._found = found
         self._now_ms = 0
+        # Those that have no position, or no end.
+        self.lacking: dict[PartitionState, None] = {}
 
     def step(self, now_ms: int) -> None:
         """Ask for all that have no position, or no end, and are not asked for yet."""
         self._now_ms = now_ms
-        for kind in (False, True):
+        lacking = dict.fromkeys(filter(self._lacks, (*self.lacking, *self._touched)))
+        self.lacking = lacking
+        for kind in (False, True) if lacking else ():
             # By time and by offset in separate calls: one wrong time must not hold up the rest.
             wanted = [
                 state
-                for state in self._states.values()
+                for state in lacking
                 if not state.resolving
                 and not state.is_stuck
-                and (state.position is None or (self._stop_at_end and state.stop_offset is None))
                 and now_ms >= state.backoff_until_ms
                 and isinstance(state.start, datetime) is kind
             ]
@@ -81,6 +87,10 @@ class StartLookup:
                 )
                 call = self._engine.call(question, now_ms)
                 call.on_done(partial(self._answered, call, asked))
+
+    def _lacks(self, state: PartitionState) -> bool:
+        is_lacking = state.position is None or (self._stop_at_end and state.stop_offset is None)
+        return is_lacking and self._states.get(state.tp) is state
 
     def _answered(
         self,

@@ -1,14 +1,21 @@
-"""Who reads a thousand partitions holds what it is at, not a batch of each that it was at."""
+"""Who reads a thousand partitions holds what it is at, not a batch of each that it was at; and
+looks at those of which something has changed."""
 
 import gc
+import sys
+from collections.abc import Callable
 
 import pytest
 
 from segbroker.client import Admin, AsyncConsumer, Consumer, Producer
+from segbroker.client.membership import Phase
 from segbroker.client.progress import Handing
+from segbroker.client.records import TopicPartition
 
 from ..support.daemon import Daemon
 from .conftest import Run
+from .simulated_consumer_groups import ConsumerGroupWorld
+from .simulated_groups import TOPIC
 
 COUNT = 20
 
@@ -82,3 +89,49 @@ def test_an_async_loop_holds_the_batch_that_it_is_at(run: Run, daemon: Daemon, f
         return most
 
     assert run(main) == 1
+
+
+def calls_in(do: Callable[[], object]) -> int:
+    """How many functions are called, of Python's own, too."""
+    count = 0
+
+    def called(frame: object, event: str, arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        do()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_what_one_call_costs_does_not_grow_with_the_partitions_that_are_read() -> None:
+    """While a fetch is under way: of all but the one that was touched nothing is looked at."""
+    costs = []
+    for partitions in (60, 600):
+        world = ConsumerGroupWorld(1, partitions=partitions, records=0)
+        member = world.start(commit_interval_ms=10**9)
+        membership = member.reading.group.membership
+        world.run(lambda: membership.phase is Phase.STABLE)  # noqa: B023
+        until_ms = world.now_ms + 20_000
+        world.run(lambda: world.now_ms >= until_ms)  # noqa: B023
+        engine, fetching = member.reading.engine, member.reading.fetching
+        assert len(fetching.states) == partitions
+
+        def steps() -> None:
+            engine.step(world.now_ms)  # noqa: B023
+            engine.next_wake_ms()  # noqa: B023
+
+        def seeks() -> None:
+            fetching.seek(TopicPartition(TOPIC, 0), 0)  # noqa: B023
+            steps()
+
+        def commits() -> None:
+            engine.call(member.reading.commit({(TOPIC, 1): 0}), world.now_ms)  # noqa: B023
+            steps()
+
+        costs.append([calls_in(do) for do in (steps, seeks, commits)])
+    few, many = map(max, costs)
+    assert many < few + 60, costs
