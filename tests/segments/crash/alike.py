@@ -31,9 +31,9 @@ what is left (`Plan.alike_every`; 1: every disk, as the long tier and the plante
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple, TypeAlias
 
 from segbroker.protocol.checksums import xxh3_64
@@ -131,28 +131,32 @@ def _of_segment(data: bytes) -> int:
     return xxh3_64(data if behind is None else data[: found.valid_size] + behind)
 
 
-def says_nothing(paths: Collection[str]) -> Iterator[str]:
+def says_nothing(paths: Iterable[str]) -> tuple[str, ...]:
     """Those of the files on a disk that could as well not be there."""
+    return _silent_of(tuple(paths))
+
+
+@lru_cache(maxsize=1_024)
+def _silent_of(paths: tuple[str, ...]) -> tuple[str, ...]:
     there = [(path, said) for path in paths if (said := _said_by(path)) is not None]
-    if not there:
-        return
     snapshot = max((one.number for _, one in there if one.what == "meta/snapshot"), default=-1)
     wal_from = max((one.number for _, one in there if one.what == "witness/wal-from"), default=0)
     following = max((one.number + 1 for _, one in there if one.what == "wal"), default=0)
-    for path, (what, number) in there:
+
+    def is_silent(what: str, number: int) -> bool:
         match what:
             case "wal":
-                silent = False
+                return False
             case "meta/snapshot":
-                silent = number < snapshot
+                return number < snapshot
             case "witness/snapshot":
-                silent = number <= snapshot
+                return number <= snapshot
             case "witness/wal-from":
-                silent = number < wal_from or number <= following
+                return number < wal_from or number <= following
             case _:
-                silent = what in paths
-        if silent:
-            yield path
+                return what in paths
+
+    return tuple(path for path, said in there if is_silent(*said))
 
 
 @cache

@@ -129,11 +129,11 @@ class _Examined:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Recovery has much to say about disks that are broken on purpose.  And it leaves much behind
-    that goes by itself: the collector looks seldom."""
+    """Recovery has much to say about disks that are broken on purpose.  And it leaves some hundred
+    objects in cycles: the collector takes them while the processor's caches have them."""
     before, thresholds = structlog.get_config(), gc.get_threshold()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    gc.set_threshold(200_000, 50, 50)
+    gc.set_threshold(1_000, 50, 50)
     try:
         with quick_snapshots():
             yield
@@ -258,14 +258,15 @@ class Explorer:
 
     def _outcome(self, image: Image) -> _Examined:
         """Of its kind, where that is known; now and then, and with `alike_every` 1, of itself."""
-        known = self._kinds.get(image.kind)
+        kind = image.kind
+        known = self._kinds.get(kind)
         every = self._plan.alike_every
         if known is not None and (every == 0 or image.key[0] // 8 % every):
             return known
         self.counts.recovered += 1
         found = self._remembered(image)
         if known is None:
-            self._kinds[image.kind] = found
+            self._kinds[kind] = found
         elif not found.problem and (found.number, found.left) != (known.number, known.left):
             assert found.seen is not None
             told = "nothing was seen" if known.seen is None else differ(known.seen, found.seen)

@@ -19,7 +19,7 @@ takes from each file, without those that say nothing beside the others (alike.py
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from random import Random
 from typing import TypeAlias
@@ -112,15 +112,50 @@ known_content = lru_cache(maxsize=16_384)(_Content)
 """What recovery leaves in a file it has left before."""
 
 
+class Listing:
+    """Which files and directories a disk has, a directory before what is in it, and what the names
+    alone say: many images have the same."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+
+    @cached_property
+    def is_begun(self) -> bool:
+        """Whether there is a snapshot, in which the identity of the directory is."""
+        return any(path.startswith(_SNAPSHOTS) and path.endswith(".msgpack") for path in self.files)
+
+    @cached_property
+    def files(self) -> dict[str, _Inode]:
+        """Without the directories."""
+        return {path: inode for path, inode in self.entries if inode is not None}
+
+    @cached_property
+    def silent(self) -> tuple[str, ...]:
+        """Files that say nothing beside the others."""
+        return tuple(says_nothing(self.files))
+
+    @cached_property
+    def copies(self) -> list[tuple[str, _Inode, _Inode]]:
+        """Those in quarantine/ of files that are there, with the file of each."""
+        found = []
+        for path, inode in self.files.items():
+            folder, _, name = path.rpartition("/")
+            if folder.endswith("/quarantine"):
+                original = f"{folder.rpartition('/')[0]}/{name.rpartition('.')[0]}"
+                if (there := self.files.get(original)) is not None:
+                    found.append((path, inode, there))
+        return found
+
+
 class Image:
     """One legal disk."""
 
-    __slots__ = ("_boot", "_entries", "_kind", "_of", "_seed", "is_kill", "key")
+    __slots__ = ("_boot", "_kind", "_listing", "_of", "_seed", "is_kill", "key")
 
     def __init__(
         self,
         total: int,
-        entries: list[Entry],
+        listing: Listing,
         of: Callable[[_Inode], bytes],
         seed: int,
         boot: int,
@@ -132,7 +167,7 @@ class Image:
         self.key = (total & MASK, self._boot)
         """Equal for equal disks in the same boot."""
         self._kind = total >> _KIND & MASK
-        self._entries = entries
+        self._listing = listing
         self._of = of
         self._seed = seed
 
@@ -147,34 +182,22 @@ class Image:
 
         Where there is no snapshot yet it makes the identity of the directory, by chance.
         """
-        is_begun = any(
-            path.startswith(_SNAPSHOTS) and path.endswith(".msgpack") for path, _ in self._entries
-        )
-        seed = 0 if is_begun else self.chance
-        there = {path: inode for path, inode in self._entries if inode is not None}
-        silent = {path: self._of(there[path]) for path in says_nothing(there)}
-        return self._kind - _of_silent(silent) & MASK, self._boot, seed, tuple(self._kept())
-
-    def _kept(self) -> Iterator[str]:
-        """The copies in quarantine/ of what their files have now."""
-        for path, inode in self._entries:
-            folder, _, name = path.rpartition("/")
-            if inode is not None and folder.endswith("/quarantine"):
-                original = f"{folder.rpartition('/')[0]}/{name.rpartition('.')[0]}"
-                found = next((one for at, one in self._entries if at == original), None)
-                if found is not None and self._of(found) == self._of(inode):
-                    yield path
+        listing, of = self._listing, self._of
+        seed = 0 if listing.is_begun else self.chance
+        silent = {path: of(listing.files[path]) for path in listing.silent}
+        kept = tuple(path for path, copy, there in listing.copies if of(copy) == of(there))
+        return self._kind - _of_silent(silent) & MASK, self._boot, seed, kept
 
     def files(self) -> dict[str, bytes | None]:
         """Paths and contents; None for a directory."""
-        return {p: None if inode is None else self._of(inode) for p, inode in self._entries}
+        return {p: None if inode is None else self._of(inode) for p, inode in self._listing.entries}
 
     def build(self) -> MemoryStorage:
         """The disk."""
         disk = MemoryStorage((self.chance + 1) * SEED_STEP)
         disk._boot = self._boot
         folders = {"": disk._root}
-        for path, inode in self._entries:
+        for path, inode in self._listing.entries:
             parent, _, name = path.rpartition("/")
             node: _Inode | _Directory
             if inode is None:
@@ -249,7 +272,9 @@ class Images:
             directory: name_choices(changes) for directory, changes in disk.changes.items()
         }
         whole = self._walk({})
-        total = sum(_of_directory(p) if i is None else self._both(i)[1].term(p) for p, i in whole)
+        total = sum(
+            _of_directory(p) if i is None else self._both(i)[1].term(p) for p, i in whole.entries
+        )
         yield self._image(total, whole, self._everything, is_kill=True)
         yield from self._killed_in_a_write(total, whole)
         yield from self._contents_over(whole, vary=True)
@@ -271,18 +296,20 @@ class Images:
             directory: random.choice([directory.names, *name_choices(changes)])
             for directory, changes in self._disk.changes.items()
         }
-        entries = self._walk(chosen)
+        listing = self._walk(chosen)
 
         def content_of(inode: _Inode) -> _Content:
             return contents.get(inode) or self._both(inode)[1]
 
-        total = sum(_of_directory(p) if i is None else content_of(i).term(p) for p, i in entries)
-        return self._image(total, entries, lambda inode: content_of(inode).data)
+        total = sum(
+            _of_directory(p) if i is None else content_of(i).term(p) for p, i in listing.entries
+        )
+        return self._image(total, listing, lambda inode: content_of(inode).data)
 
-    def _killed_in_a_write(self, total: int, entries: list[Entry]) -> Iterator[Image]:
+    def _killed_in_a_write(self, total: int, listing: Listing) -> Iterator[Image]:
         written = self._disk.last_written
         pending = self._disk.pending.get(written) if written is not None else None
-        path = next((p for p, i in entries if i is written), None)
+        path = next((p for p, i in listing.entries if i is written), None)
         if written is None or pending is None or path is None:
             return
         full = self._everything
@@ -293,14 +320,14 @@ class Images:
 
             before = self._both(written)[1]
             changed = total - before.term(path) + _Content(torn).term(path)
-            yield self._image(changed, entries, of, is_kill=True)
+            yield self._image(changed, listing, of, is_kill=True)
 
-    def _contents_over(self, entries: list[Entry], *, vary: bool) -> Iterator[Image]:
+    def _contents_over(self, listing: Listing, *, vary: bool) -> Iterator[Image]:
         pending = self._disk.pending
         full, none = self._everything, self._nothing
         full_sum = none_sum = 0
         varying: list[tuple[str, _Inode]] = []
-        for path, inode in entries:
+        for path, inode in listing.entries:
             if inode is None:
                 term = _of_directory(path)
                 full_sum += term
@@ -311,8 +338,8 @@ class Images:
                 none_sum += least.term(path)
                 if inode in pending:
                     varying.append((path, inode))
-        yield self._image(full_sum, entries, full)
-        yield self._image(none_sum, entries, none)
+        yield self._image(full_sum, listing, full)
+        yield self._image(none_sum, listing, none)
         if not vary:
             return
         for path, inode in varying:
@@ -328,22 +355,22 @@ class Images:
                 def of_none(i: _Inode, c: _Inode = inode, v: bytes = variant) -> bytes:
                     return v if i is c else none(i)
 
-                yield self._image(rest_full + term, entries, of_full)
+                yield self._image(rest_full + term, listing, of_full)
                 if len(varying) > 1:
-                    yield self._image(rest_none + term, entries, of_none)
+                    yield self._image(rest_none + term, listing, of_none)
 
     def _image(
         self,
         total: int,
-        entries: list[Entry],
+        listing: Listing,
         of: Callable[[_Inode], bytes],
         *,
         is_kill: bool = False,
     ) -> Image:
         disk = self._disk
-        return Image(total, entries, of, disk._seed, disk._boot, is_kill=is_kill)
+        return Image(total, listing, of, disk._seed, disk._boot, is_kill=is_kill)
 
-    def _walk(self, chosen: dict[_Directory, dict[str, _Inode | _Directory]]) -> list[Entry]:
+    def _walk(self, chosen: dict[_Directory, dict[str, _Inode | _Directory]]) -> Listing:
         found: list[Entry] = []
         stack: list[tuple[str, _Directory]] = [("", self._disk._root)]
         while stack:
@@ -357,7 +384,7 @@ class Images:
                     stack.append((path, node))
                 else:
                     found.append((path, node))
-        return found
+        return Listing(found)
 
     # Contents, each made once per version of the file so that its hash is, too
 
