@@ -7,7 +7,7 @@
 | reopen | every second; less often if that is slow | opens what could not be opened |
 | tell_stuck | every second | says when the write-ahead log is stuck, and when it goes on |
 | clean | every second; every 50 ms while a partition is cleaned | cleans compacted partitions |
-| watch_certificates | `ssl_reload_interval_ms`; 0: never | files that changed are read again |
+| watch_certificates | `ssl_reload_interval_ms`; 0: a day | reads changed files, tells of the end |
 
 Whatever may block runs in a lane.  Nobody waits for a chore, so a failure in one does not end the
 broker: it is an error in the log (with a traceback if it is a bug of ours), and the next round
@@ -23,6 +23,7 @@ import trio
 
 from .core import Core, wall_ms
 from .error_map import STORAGE_FAILURES
+from .peers.tls import REMINDER_MS
 
 log = structlog.get_logger()
 
@@ -143,11 +144,13 @@ async def clean(core: Core) -> None:
 
 
 async def watch_certificates(core: Core) -> None:
-    """Have certificates read again when their files have changed, for ever."""
-    while pause_ms := core.config.ssl_reload_interval_ms:
-        await trio.sleep(pause_ms / 1000)
+    """Have certificates read again when their files have changed, and tell of their end, for
+    ever."""
+    looks_ms = core.config.ssl_reload_interval_ms
+    while True:
+        await trio.sleep((looks_ms or REMINDER_MS) / 1000)
         for certificate in core.certificates:
             with _told("certificate_not_watched"):
-                if await core.lanes.run(certificate.has_changed):
+                if looks_ms and await core.lanes.run(certificate.has_changed):
                     await core.lanes.run(certificate.reload)
                 certificate.remind()

@@ -211,7 +211,7 @@ class Broker:
     ) -> None:
         """The broker, from the opening of its data to the closing."""
         self._lanes = lanes = Lanes(self.config.lanes)
-        self._certificates = certificates_of(self.config)
+        self._certificates = certificates_of(self.config, self._now_ms)
         self._listeners = await bind_all(self.config, self._certificates)
         try:
             await self._open(lanes, handle_signals, task_status)

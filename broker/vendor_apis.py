@@ -106,6 +106,9 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "signing_keys": None
         if (source := core.authentication.keys) is None
         else {"count": len(source.keys or ()), "why_not_read": source.error or None},
+        "settings_left_out": [
+            {"key": key, "value": value, "why": why} for key, value, why in core.settings.left_out
+        ],
         "unsynced_bytes": core.ingest.unsynced_bytes,
         "unsynced_bytes_max": config.ingest_bytes_max,
         "ingest_stalls": core.ingest.stalls,

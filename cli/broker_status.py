@@ -61,6 +61,9 @@ def concerns(info: Info) -> Iterator[str]:
             yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"
     for one in info.get("certificates", ()):
         yield from _of_certificate(one)
+    for one in info.get("settings_left_out", ()):
+        setting = f"{one['key']} = {one['value']}"
+        yield f"{setting}, set while the broker ran, has no effect: {one['why']}"
     if why := (keys := info.get("signing_keys") or {}).get("why_not_read"):
         effect = "those read before stay in force" if keys["count"] else "no token can be checked"
         yield f"the keys that sign tokens cannot be read, {effect}: {why}"

@@ -14,8 +14,8 @@ restart, also one with other flags; unsetting them brings back what the nearest 
 | a value out of its bounds, or in conflict with others | as at the start |
 
 Settings of Kafka that mean nothing here are kept and shown (kafka_settings.py).  What is stored and
-cannot be any more, as an older version left it, is left out with one line at the start, and can be
-unset, or set anew, whatever else is stored.
+cannot be any more, as an older version left it, is left out with one line at the start and a place
+in the status, and can be unset, or set anew, whatever else is stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -82,6 +82,11 @@ class BrokerSettings:
     def own(self) -> str:
         """The resource that is this broker."""
         return str(self._at_start.broker_id)
+
+    @property
+    def left_out(self) -> Iterator[tuple[str, str, str]]:
+        """Of what is set the names and values that are not in force, and why."""
+        return ((name, text, str(why)) for (_, name, text), why in self._unusable.items())
 
     def set_on(self, resource: str) -> Values:
         """What is set on this broker (`own`) or on every one, by our names."""

@@ -128,13 +128,16 @@ def _cannot_listen(config: BrokerConfig, spec: ListenerSpec) -> Iterator[None]:
         raise cannot from exc
 
 
-def certificates_of(config: BrokerConfig) -> dict[str, Certificate]:
-    """By listener, of those with TLS.  Raises CertificateUnusable."""
+def certificates_of(config: BrokerConfig, now_ms: Callable[[], int]) -> dict[str, Certificate]:
+    """By listener, of those with TLS.  now_ms: the wall clock.
+
+    Raises CertificateUnusable.
+    """
     settings = {
         spec.name: config.tls_of(spec) for spec in config.listener_specs if spec.protocol.is_tls
     }
     made = {
-        one: Certificate(one, [name for name, other in settings.items() if other == one])
+        one: Certificate(one, [name for name, other in settings.items() if other == one], now_ms)
         for one in dict.fromkeys(settings.values())
     }
     return {name: made[one] for name, one in settings.items()}

@@ -80,10 +80,6 @@ _CLIENT_AUTH: Final = {
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class HandshakeFailed(Exception):
     """The peer does not speak TLS, or not so that we can agree; the text says which."""
 
@@ -279,9 +275,9 @@ class Certificate:
         self,
         settings: TlsSettings,
         listeners: Sequence[str],
-        now_ms: Callable[[], int] = _wall_ms,
+        now_ms: Callable[[], int],
     ) -> None:
-        """listeners: names of those that show it.
+        """listeners: names of those that show it.  now_ms: the wall clock.
 
         Raises CertificateUnusable.
         """

@@ -8,8 +8,10 @@ import trio
 
 from segbroker.broker.configuration.config import keys
 from segbroker.broker.configuration.kafka_settings import KAFKA_SETTINGS
+from segbroker.cli.broker_status import concerns
 from segbroker.protocol import messages_admin as messages
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.broker_settings import SET
 
@@ -294,10 +296,16 @@ async def test_what_is_stored_and_cannot_be_any_more_is_left_out_and_told(events
     older.open()
     older.record_now(SET, resource="1", values={"slots_max": "9", "gone": "1", "groups_max": "0"})
     older.close()
-    async with serving(storage=disk) as broker:
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
         assert broker.core.config.slots_max == 9
         assert broker.core.config.groups_max == 100_000
-    assert [event["key"] for event in events.named("setting_ignored")] == ["gone", "groups_max"]
+        said = list(concerns(await client.ask_vendor(VendorKey.SERVER_INFO, {})))
+        assert said[0].startswith("gone = 1, set while the broker ran, has no effect: ")
+        assert said[1].startswith("groups_max = 0, set while the broker ran, has no effect: ")
+        assert len(said) == 2
+        assert [event["key"] for event in events.named("setting_ignored")] == ["gone", "groups_max"]
+        assert (await alter(client, "1", gone=None, groups_max=None))[0] == 0
+        assert not list(concerns(await client.ask_vendor(VendorKey.SERVER_INFO, {})))
 
 
 async def test_what_is_stored_and_cannot_be_any_more_can_be_repaired_in_any_order() -> None:

@@ -9,6 +9,7 @@ import termios
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, cast
@@ -16,8 +17,10 @@ from uuid import UUID
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from segbroker.broker.configuration.config import BrokerConfig, merge
+from segbroker.broker.core import wall_ms
 from segbroker.broker.peers import tls
 from segbroker.broker.peers.tls import (
     RAW_LEAST,
@@ -40,7 +43,7 @@ from segbroker.protocol.messages_core import (
 from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
 from ..support.key_updates import CIPHER, key_updates, secret_in
-from ..support.waiting import becomes
+from ..support.waiting import becomes, until
 from ..support.wire_client import Closed, WireClient, connect, fetch_request, values
 from .conftest import PATIENT, Events, manager, serving
 from .logins import log_in
@@ -65,12 +68,11 @@ async def protected(authority: Authority, **keys: str | int | bool) -> AsyncIter
         yield broker
 
 
-def certificate_in(path: Path | str, now_ms: Callable[[], int] | None = None) -> Certificate:
+def certificate_in(path: Path | str, now_ms: Callable[[], int] = wall_ms) -> Certificate:
     """What a listener shows whose certificate and key are in this file."""
     config = BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=str(path))
     (spec,) = config.listener_specs
-    clock = {} if now_ms is None else {"now_ms": now_ms}
-    return Certificate(config.tls_of(spec), [spec.name], **clock)
+    return Certificate(config.tls_of(spec), [spec.name], now_ms)
 
 
 def trusting(authority: Authority, client: Path | None = None) -> ssl.SSLContext:
@@ -619,6 +621,27 @@ async def test_a_certificate_that_ends_is_told_at_the_start_at_a_reload_and_once
     assert len(told) == {"certificate_expired": 3, "certificate_expires_soon": 3}.get(
         event or "", 1
     )
+
+
+async def test_that_a_certificate_ends_is_told_every_day_also_where_no_file_is_looked_at(
+    authority: Authority, events: Events, mock_clock: MockClock
+) -> None:
+    now_ms = wall_ms()
+    until_s = now_ms / 1000 + 3 * 86_400
+    path = authority.server("short", until=datetime.fromtimestamp(until_s, UTC))
+    async with serving(
+        now_ms=lambda: now_ms,
+        listeners="SSL://127.0.0.1:0",
+        ssl_certificate=str(path),
+        ssl_reload_interval_ms=0,
+    ):
+        for times in range(1, 4):
+            told = partial(events.named, "certificate_expires_soon")
+            await trio.to_thread.run_sync(until, lambda: len(told()) == times)  # noqa: B023
+            now_ms += 86_400_000
+            mock_clock.jump(86_401)
+        expired = partial(events.named, "certificate_expired")
+        await trio.to_thread.run_sync(until, lambda: len(expired()) == 1)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from tempfile import gettempdir
 import pytest
 
 from segbroker.broker.configuration.config import merge
+from segbroker.broker.core import wall_ms
 from segbroker.broker.peers.listener import certificates_of
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.failures import explain
@@ -188,7 +189,7 @@ def test_a_key_of_root_is_a_wrong_setting_and_said_with_its_name(tmp_path: Path)
     os.seteuid(NOBODY)
     try:
         with pytest.raises(OSError, match="Permission denied") as raised:
-            certificates_of(config)
+            certificates_of(config, wall_ms)
         failure = explain(raised.value, {})
     finally:
         os.seteuid(0)
