@@ -176,6 +176,11 @@ class GroupWorld:
         self.unsure_until_ms = 0
         # So many heartbeats, commits are not answered: the connections are cut when one comes.
         self.to_cut: Counter[int] = Counter()
+        # The same, but the request is done: its answer is lost.
+        self.to_lose: Counter[int] = Counter()
+        # What the next commits, and questions for the coordinator, are refused with.
+        self.commit_refusals: list[ErrorCode] = []
+        self.find_refusals: list[ErrorCode] = []
         # So many questions where the group stands are answered with what is so when they come, but
         # not before `answer_late`.
         self.late = 0
@@ -331,6 +336,10 @@ class GroupWorld:
                         self.cut(member)
                         return True
                     self._take(link, bytes(frame))
+                    if self.to_lose[api_key]:
+                        self.to_lose[api_key] -= 1
+                        self.cut(member)
+                        return True
             while link.slots and link.slots[0]:
                 moved = True
                 self._deliver(connection, link.slots.popleft()[0])
@@ -370,8 +379,14 @@ class GroupWorld:
         now_ms, group = self.now_ms, self.group
         match request:
             case FindCoordinatorRequest():
+                code = self.find_refusals.pop(0) if self.find_refusals else ErrorCode.NONE
                 row = FindCoordinatorResponseCoordinator(
-                    key="g", node_id=1, host="10.0.0.1", port=9001, error_message=None
+                    key="g",
+                    node_id=-1 if code else 1,
+                    host="10.0.0.1",
+                    port=9001,
+                    error_code=code,
+                    error_message=None,
                 )
                 reply(FindCoordinatorResponse(coordinators=[row]))
             case JoinGroupRequest():
@@ -427,6 +442,9 @@ class GroupWorld:
 
     def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         may_commit = self._may_commit(request)
+        if self.commit_refusals:
+            refused = self.commit_refusals.pop(0)
+            may_commit = lambda topic_id, partition: refused  # noqa: E731
         if self.rebalancing:
             self.rebalanced_count += 1
         topics = []
