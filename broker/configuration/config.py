@@ -20,9 +20,9 @@ error in every source: a typing mistake must not silently leave a default in for
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -176,6 +176,8 @@ class BrokerConfig(
 
     def changed(self, values: Mapping[str, Any]) -> "BrokerConfig":
         """The same with other values of some keys of `all_keys`.  Raises InvalidConfig."""
+        if not values:
+            return self
         own = {name: value for name, value in values.items() if self.all_keys[name].metadata["of"]}
         plain: dict[str, Any] = {name: values[name] for name in values if name not in own}
         # What is set to its default is set all the same: other keys follow one that is not.
@@ -258,9 +260,12 @@ def _check_topic_defaults(config: BrokerConfig) -> None:
         raise InvalidConfig(f"defaults of topics: {exc}") from exc
 
 
-def keys() -> Iterator[Field[Any]]:
+@cache
+def keys() -> tuple[Field[Any], ...]:
     """The fields of BrokerConfig that are keys, in their documented order."""
-    return (spec for spec in fields(BrokerConfig) if spec.name not in ("by_listener", "sources"))
+    return tuple(
+        spec for spec in fields(BrokerConfig) if spec.name not in ("by_listener", "sources")
+    )
 
 
 def merge(

@@ -57,7 +57,10 @@ class MemoryFile:
             content = self._content()
             if position > len(content):
                 content += bytes(position - len(content))
-            content[position : position + len(data)] = data
+            if position == len(content):
+                content += data  # a slice would be copied twice
+            else:
+                content[position : position + len(data)] = data
             return len(data)
 
     def pread(self, buffer: memoryview, position: int) -> int:
