@@ -141,8 +141,8 @@ def check_oauth(config: OAuthKeys, offered: Iterable[str]) -> None:
             raise InvalidConfig(f"OAUTHBEARER needs sasl_oauthbearer_{name}: {what}")
     if (problem := lacking()) is not None:
         raise InvalidConfig(
-            f"OAUTHBEARER needs the extra oauth: {problem}. pip install 'segbroker[oauth]', "
-            "in a checkout '.[oauth]'"
+            f"OAUTHBEARER needs the extra oauth: {problem}. pip install '.[oauth]' in a checkout "
+            "of segbroker, or 'segbroker-….whl[oauth]' (it is not on PyPI yet)"
         )
 
 

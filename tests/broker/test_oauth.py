@@ -635,7 +635,7 @@ def test_the_extra_is_asked_for_where_it_is_missing(
         fake.__version__ = module if module[0] == "2" else "2.10.1"
     monkeypatch.setitem(sys.modules, "jwt", fake)
     assert configured()
-    with pytest.raises(InvalidConfig, match=r"pip install 'segbroker\[oauth\]'"):
+    with pytest.raises(InvalidConfig, match=r"pip install '\.\[oauth\]' in a checkout"):
         configured(sasl_mechanisms="OAUTHBEARER")
 
 
