@@ -9,13 +9,14 @@ Python's ssl checks certificates of others; of our own it tells nothing.  Source
 """
 
 import binascii
+import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
 from .der import element
 
-_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
-_END: Final = b"-----END CERTIFICATE-----"
+_PEM: Final = re.compile(b"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _EXPLICIT_0: Final = 0xA0
 _FORMATS: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 _BEFORE_VALIDITY: Final = 3
@@ -23,16 +24,19 @@ _BEFORE_VALIDITY: Final = 3
 
 
 def validity_ms(pem: bytes) -> tuple[int, int]:
-    """When the first certificate of a PEM file begins and ends, ms since 1970; or ValueError."""
-    begin = pem.find(_BEGIN)
-    end = pem.find(_END, begin)
-    if begin < 0 or end < 0:
+    """When the first certificate of a PEM file begins, and when the first of all in it ends, those
+    of its chain too, ms since 1970: from then on clients refuse it.  Raises ValueError."""
+    first, *chain = _PEM.findall(pem) or [b""]
+    if not first:
         raise ValueError("there is no certificate in it")
     try:
-        der = binascii.a2b_base64(pem[begin + len(_BEGIN) : end])
-        return _validity_ms(der)
+        from_ms, until_ms = _validity_ms(binascii.a2b_base64(first))
     except ValueError as exc:  # binascii.Error is one
         raise ValueError(f"it is no certificate: {exc}") from exc
+    for one in chain:
+        with suppress(ValueError):  # old authorities have times of other forms: OpenSSL takes them
+            until_ms = min(until_ms, _validity_ms(binascii.a2b_base64(one))[1])
+    return from_ms, until_ms
 
 
 def _validity_ms(der: bytes) -> tuple[int, int]:

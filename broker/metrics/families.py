@@ -42,7 +42,9 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "segbroker_all_connections_max": Family("gauge", "Most connections of all listeners together."),
     "segbroker_certificate_expiry_timestamp_seconds": Family(
-        "gauge", "When the certificate of a listener with TLS expires, since 1970.", ("listener",)
+        "gauge",
+        "When the certificate of a listener, or one of its chain, expires, since 1970.",
+        ("listener",),
     ),
     "segbroker_certificate_reload_failed": Family(
         "gauge",

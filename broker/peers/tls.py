@@ -295,7 +295,7 @@ class Certificate:
 
     @property
     def valid_until_ms(self) -> int:
-        """Wall clock: when the certificate in use expires."""
+        """Wall clock: when the certificate in use expires, or one of its chain."""
         return self._valid_ms[1]
 
     @property

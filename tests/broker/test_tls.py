@@ -7,7 +7,7 @@ import ssl
 import sys
 import termios
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -656,6 +656,24 @@ def test_a_certificate_of_a_day_expires_soon_in_its_last_quarter(
     path = authority.server("short", since=began, until=until)
     now_ms = int((until - timedelta(hours=hours_left)).timestamp() * 1000)
     assert certificate_in(path, lambda: now_ms).standing is standing
+
+
+@pytest.mark.parametrize(("days", "standing"), [(-1, Standing.EXPIRED), (30, Standing.VALID)])
+async def test_of_a_chain_the_first_that_ends_counts_as_it_does_for_clients(
+    authority: Authority, days: int, standing: Standing
+) -> None:
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+    path = authority.chained(until)
+    certificate = certificate_in(path)
+    assert certificate.valid_until_ms == int(until.timestamp() * 1000)
+    assert certificate.standing is standing
+    refused = pytest.raises(TlsFailed, match="expired")
+    security = Security(tls=True, ca_file=str(authority.file))
+    async with protected(authority, ssl_certificate=str(path)) as broker:
+        host, port = broker.address
+        with refused if standing is Standing.EXPIRED else nullcontext():
+            async with AsyncAdmin(f"{host}:{port}", security=security, connect_timeout_ms=60_000):
+                pass
 
 
 async def test_a_client_says_that_the_certificate_has_expired(authority: Authority) -> None:

@@ -1,9 +1,12 @@
 """Certificates for one test: an authority, and what it signs, as PEM files."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -33,6 +36,31 @@ class Authority:
         made = self._ca.issue_cert(*hosts, not_before=since, not_after=until)
         path = self._folder / f"{name}.pem"
         made.private_key_and_cert_chain_pem.write_to_path(str(path))
+        return path
+
+    def chained(self, until: datetime) -> Path:
+        """As `server`, signed by an authority in between, which ends at `until`."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        root = x509.load_pem_x509_certificate(self._ca.cert_pem.bytes())
+        root_key = load_pem_private_key(self._ca.private_key_pem.bytes(), None)
+        assert isinstance(root_key, ec.EllipticCurvePrivateKey)
+        between = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "between")]))
+            .issuer_name(root.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(until - timedelta(days=1_000))
+            .not_valid_after(until)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .sign(root_key, SHA256())
+        ).public_bytes(Encoding.PEM)
+        own_key = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        made = trustme.CA.from_pem(between, own_key).issue_cert("127.0.0.1", "localhost")
+        path = self._folder / "chained.pem"
+        leaf = made.cert_chain_pems[0].bytes()
+        path.write_bytes(made.private_key_pem.bytes() + leaf + between)
         return path
 
     def client(self, common_name: str, organization: str = "Tests", *, pkcs8: bool = False) -> Path:
