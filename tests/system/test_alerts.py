@@ -64,6 +64,10 @@ WELL_AND_ILL: Final[dict[str, list[tuple[str, float, float]]]] = {
     "SegbrokerCertificateExpires": [
         ('segbroker_certificate_expiry_timestamp_seconds{listener="SSL"}', 90 * 86400, 86400)
     ],
+    "SegbrokerCertificateNotReloaded": [
+        ('segbroker_certificate_reload_failed{listener="SSL"}', 0, 1)
+    ],
+    "SegbrokerSigningKeysNotRead": [("segbroker_signing_keys_read_failed", 0, 1)],
     "SegbrokerGroupBehind": [
         ('segbroker_group_lag_seconds{group="g",topic="t",partition="0"}', 3, 700)
     ],
