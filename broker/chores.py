@@ -151,6 +151,6 @@ async def watch_certificates(core: Core) -> None:
         await trio.sleep((looks_ms or REMINDER_MS) / 1000)
         for certificate in core.certificates:
             with _told("certificate_not_watched"):
-                if looks_ms and await core.lanes.run(certificate.has_changed):
-                    await core.lanes.run(certificate.reload)
+                if looks_ms:
+                    await core.lanes.run(certificate.look)
                 certificate.remind()

@@ -321,21 +321,31 @@ class Certificate:
             **self._facts(),
         )
 
-    def has_changed(self) -> bool:
-        """Whether a file is not what it was at the last `reload`. May block: for a lane."""
-        return self._look() != self._seen
+    def look(self) -> None:
+        """Read files again that have changed, and those that could not be used: the machine may
+        have been short of something then.  Of these the same reason is not told again.
+
+        May block: for a lane.
+        """
+        has_changed = self._look() != self._seen
+        if has_changed or self.why_not_reloaded is not None:
+            self._read_again(tells_same=has_changed)
 
     def reload(self) -> bool:
         """Read the files again; False, with a line, when they are unusable: the old ones stay.
 
         May block: for a lane.
         """
+        return self._read_again(tells_same=True)
+
+    def _read_again(self, *, tells_same: bool) -> bool:
         self._seen = self._look()
         try:
             self.context = self._load()
         except CertificateUnusable as exc:
-            self.why_not_reloaded = str(exc)
-            log.error("certificate_not_reloaded", error=str(exc), **self._facts())
+            before, self.why_not_reloaded = self.why_not_reloaded, str(exc)
+            if tells_same or self.why_not_reloaded != before:
+                log.error("certificate_not_reloaded", error=str(exc), **self._facts())
             return False
         self.why_not_reloaded = None
         log.info("certificate_reloaded", **self._facts())

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import socket
 import ssl
 import sys
@@ -567,13 +568,38 @@ async def test_files_that_change_are_noticed(authority: Authority) -> None:
                 await trio.sleep(0.02)
 
 
-def test_files_that_may_be_read_now_are_noticed(authority: Authority) -> None:
+def test_files_that_may_be_read_now_are_noticed(authority: Authority, events: Events) -> None:
     path = authority.server()
     path.chmod(0o640)
     certificate = certificate_in(path)
-    assert not certificate.has_changed()
+    certificate.look()
+    assert not events.named("certificate_reloaded")
     path.chmod(0o600)
-    assert certificate.has_changed(), "copied by somebody else, and handed over then"
+    certificate.look()
+    assert events.named("certificate_reloaded"), "copied by somebody else, and handed over then"
+
+
+def test_files_that_could_not_be_read_for_want_of_descriptors_are_read_later(
+    authority: Authority, events: Events
+) -> None:
+    certificate = certificate_in(authority.server())
+    before = certificate.context
+    authority.server()
+    limit, limit_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limit_max))
+    try:
+        for _ in range(3):
+            certificate.look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit_max))
+    assert certificate.context is before
+    assert certificate.why_not_reloaded is not None
+    assert "Too many open files" in certificate.why_not_reloaded
+    assert len(events.named("certificate_not_reloaded")) == 1, "the same is not told again"
+    certificate.look()
+    assert certificate.context is not before
+    assert certificate.why_not_reloaded is None
+    assert len(events.named("certificate_reloaded")) == 1
 
 
 async def test_files_that_do_not_go_together_leave_the_old_ones_in_force(
