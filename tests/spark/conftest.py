@@ -23,10 +23,11 @@ from .topics import Topics
 if TYPE_CHECKING:
     pass
 
-# A short life: nothing is optimised, and the classes of Spark, which no test is about, are taken as
-# they are (a fifth of the processor time of a start).
+# A short life: nothing is optimised, the collector has no threads of its own, and the classes of
+# Spark, which no test is about, are taken as they are (a fifth of the processor time of a start).
 BRIEF_JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 
 collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py", "session"]
@@ -90,7 +91,7 @@ def name() -> Callable[[], str]:
 def brief_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """For programs with a virtual machine of their own, which ends soon: it compiles for a short
     life and has one thread to collect with, as those of the tests have by their settings."""
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"{BRIEF_JAVA} -XX:+UseSerialGC")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", BRIEF_JAVA)
 
 
 @pytest.fixture
