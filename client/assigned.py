@@ -8,13 +8,13 @@ is stale.  A pause leaves it: what was prefetched waits for `resume`.
 `round` changes also when the log itself says to go on elsewhere: what was prefetched is still
 handed out, but a reply on its way is not taken in.
 
-Whoever sets a field by which it is decided what is asked of whom has the partition looked at anew:
-it is `touched`.  A consumer may have ten thousand, of which an answer changes a few.
+Whoever changes a field by which it is decided what is asked of whom has the partition looked at
+anew: it is `touched`.  A consumer may have ten thousand, of which an answer changes a few.
 """
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
@@ -25,16 +25,19 @@ from .starting import Start
 
 T = TypeVar("T")
 
+_UNSET: Final = object()
+
 EPOCHS_COUNT_MAX = 16
 
 
 class _Deciding(property, Generic[T]):
-    """A field, kept in a slot: who sets it touches the partition."""
+    """A field, kept in a slot: who sets it to something else touches the partition."""
 
     def __init__(self, slot: str) -> None:
         def put(state: "PartitionState", value: T) -> None:
-            setattr(state, slot, value)
-            state.touched[state] = None
+            if getattr(state, slot, _UNSET) is not value:
+                state.touched[state] = None  # before: Ctrl-C may come in between
+                setattr(state, slot, value)
 
         super().__init__(attrgetter(slot), put)
 
@@ -53,23 +56,23 @@ class PartitionState:
         "_checked_epoch",
         "_epoch",
         "_fetch_offset",
+        "_generation",
+        "_high_watermark",
         "_is_stuck",
         "_paused",
         "_resolving",
+        "_round",
         "_stop_offset",
         "_unserved",
         "end_offset",
         "epochs",
         "failing_since_ms",
         "failures",
-        "generation",
         "held",
-        "high_watermark",
         "is_confirmed",
         "opening",
         "position",
         "position_epoch",
-        "round",
         "start",
         "told_offset",
         "topic_id",
@@ -84,9 +87,12 @@ class PartitionState:
     checked_epoch = _Deciding[int]("_checked_epoch")
     epoch = _Deciding[int]("_epoch")
     fetch_offset = _Deciding[int]("_fetch_offset")
+    generation = _Deciding[int]("_generation")
+    high_watermark = _Deciding[int]("_high_watermark")
     is_stuck = _Deciding[bool]("_is_stuck")
     paused = _Deciding[bool]("_paused")
     resolving = _Deciding[bool]("_resolving")
+    round = _Deciding[int]("_round")
     stop_offset = _Deciding[int | None]("_stop_offset")
     unserved = _Deciding[SegbrokerError | None]("_unserved")
 

@@ -15,7 +15,8 @@ more than `prefetch_bytes`.
 Of the others nothing has to be looked at: those that were not touched are where they were.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from .assigned import PartitionState
@@ -33,10 +34,41 @@ from .settings import ConsumerSettings
 from .silence import Silence
 from .spoken import Reply
 
-Take: TypeAlias = Callable[[dict[TopicPartition, Asked], Reply | None, int], None]
+Take: TypeAlias = Callable[
+    [Mapping[TopicPartition, Asked], Collection[TopicPartition], Reply | None, int], None
+]
 
 # How long a fetch may wait at the broker while another partition is left out of it.
 SHORT_WAIT_MS = 20
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Of one leader.
+
+    asked: those that it is asked for.  left_out: those that are left out, for a while.
+    touched: those that came or went since it was asked last.
+    claim: bytes that the fetch on its way may bring; None: there is none.
+    said: what that asks of each partition, or the last one did.
+    """
+
+    asked: dict[PartitionState, None] = field(default_factory=dict)
+    left_out: set[PartitionState] = field(default_factory=set)
+    touched: dict[PartitionState, None] = field(default_factory=dict)
+    claim: int | None = None
+    session: FetchSession = field(default_factory=FetchSession)
+    said: dict[TopicPartition, Asked] = field(default_factory=dict)
+
+    def say(self) -> list[TopicPartition]:
+        """Note what the next fetch asks; of whom that may be something else than before."""
+        spoken = [state.tp for state in self.touched if state in self.asked]
+        for state in self.touched:
+            self.said.pop(state.tp, None)
+        for state in self.touched:
+            if state in self.asked:
+                self.said[state.tp] = state, state.generation, state.round, state.fetch_offset
+        self.touched.clear()
+        return spoken
 
 
 class FetchLanes:
@@ -58,7 +90,8 @@ class FetchLanes:
         fail: Fail,
     ) -> None:
         """states: what is read, now and later; touched: those that may have changed, until they
-        are looked at here.  take: what a fetch asked, what came, and when."""
+        are looked at here.  take: what a fetch asked, of whom it was something new, what came, and
+        when."""
         self._engine = engine
         self._settings = settings
         self._states = states
@@ -70,13 +103,9 @@ class FetchLanes:
         self._take = take
         self._fail = fail
         self._holding = holding
-        self._claimed: dict[int, int] = {}
-        self._sessions: dict[int, FetchSession] = {}
+        self._lanes: dict[int | None, _Lane] = {}
         self._silence = Silence()
         self._turn = 0
-        # By leader: whom it is asked for; and who is left out, for a while.
-        self._asked: dict[int, dict[PartitionState, None]] = {}
-        self._left_out: dict[int | None, set[PartitionState]] = {}
         # Who has room for more; and who changes without being touched.
         self._wanting: set[PartitionState] = set()
         self.waiting: dict[PartitionState, None] = {}
@@ -120,18 +149,21 @@ class FetchLanes:
     def _take_out(self, state: PartitionState) -> None:
         self.waiting.pop(state, None)
         self._wanting.discard(state)
-        for asked in self._asked.values():
-            asked.pop(state, None)
-        for left_out in self._left_out.values():
-            left_out.discard(state)
+        for lane in self._lanes.values():
+            lane.left_out.discard(state)
+            if state in lane.asked:
+                del lane.asked[state]
+                lane.touched[state] = None
 
     def _put(self, state: PartitionState, now_ms: int) -> None:
         if state.paused or state.is_stuck:
             return
         leader = self._engine.cluster.leader(*state.tp)
-        left_out = self._left_out.setdefault(leader, set())
+        lane = self._lanes.get(leader)
+        if lane is None:
+            lane = self._lanes[leader] = _Lane()
         if state.resolving:
-            left_out.add(state)
+            lane.left_out.add(state)
             return
         if state.fetch_offset < 0 or state.at_stop:
             return
@@ -152,7 +184,7 @@ class FetchLanes:
         if epoch > state.checked_epoch:
             if 0 <= state.epoch < epoch:
                 self._changes.check_epoch(state, epoch, now_ms)
-                left_out.add(state)
+                lane.left_out.add(state)
                 return
             state.checked_epoch = epoch
         has_room = state.buffered_bytes < self._settings.fetch_partition_bytes
@@ -163,28 +195,28 @@ class FetchLanes:
             self._engine.cluster.invalidate()
         elif now_ms < state.backoff_until_ms:
             self.waiting[state] = None
-            left_out.add(state)
+            lane.left_out.add(state)
         elif has_room:
-            self._asked.setdefault(leader, {})[state] = None
+            lane.asked[state] = lane.touched[state] = None
         else:
-            left_out.add(state)
+            lane.left_out.add(state)
 
     def _fetch(self, now_ms: int) -> None:
-        for leader, asked in self._asked.items():
-            if not asked or leader in self._claimed:
+        for leader, lane in self._lanes.items():
+            if leader is None or not lane.asked or lane.claim is not None:
                 continue
             node = self._engine.cluster.node(leader, FETCH)
             assert node is not None, "a leader is a broker of the view"
-            held = self._prefetched.buffered_bytes + sum(self._claimed.values())
+            claimed = sum(each.claim or 0 for each in self._lanes.values())
+            held = self._prefetched.buffered_bytes + claimed
             room = self._settings.prefetch_bytes - held
             if room <= 0:
                 return
             if not self._engine.network.want(node, now_ms):
                 if node.connection is None and now_ms < node.retry_at_ms:
-                    self._wait_for(node, asked)
+                    self._wait_for(node, lane.asked)
                 continue
-            hurry = bool(self._left_out.get(leader))
-            self._send_fetch(node, leader, list(asked), room, hurry, now_ms)
+            self._send_fetch(node, lane, room, bool(lane.left_out), now_ms)
 
     def _wait_for(self, node: Node, states: Iterable[PartitionState]) -> None:
         """The broker is away: come back when its back-off is over; it may also have moved."""
@@ -195,8 +227,7 @@ class FetchLanes:
     def _send_fetch(
         self,
         node: Node,
-        leader: int,
-        states: list[PartitionState],
+        lane: _Lane,
         room: int,
         hurry: bool,
         now_ms: int,
@@ -204,32 +235,33 @@ class FetchLanes:
         settings = self._settings
         claim = min(settings.fetch_bytes, room)
         self._turn += 1
-        turn = self._turn % len(states)
-        states = states[turn:] + states[:turn]
-        asked: dict[TopicPartition, Asked] = {}
-        for state in states:
-            asked[state.tp] = (state, state.generation, state.round, state.fetch_offset)
         timeout_ms = self._engine.settings.request_timeout_ms
         # An answer that has nothing to say has to come before its connection counts as dead.
         wait_ms = min(settings.fetch_wait_ms, timeout_ms // 2)
         if hurry:
             wait_ms = min(wait_ms, SHORT_WAIT_MS)
-        session = self._sessions.setdefault(leader, FetchSession())
+        session = lane.session
         assert node.connection is not None, "only a ready node is sent to"
         request = session.request(
-            states,
+            lane.asked,
+            self._states.values(),
+            lane.touched,
             settings,
             self._engine.cluster.leader_epoch,
             node.connection,
+            turn=self._turn,
             size_max=claim,
             wait_ms=wait_ms,
             isolation_level=self._isolation_level,
         )
-        self._claimed[leader] = claim
+        spoken = lane.say()
+        if session.epoch <= 0:  # it says all anew
+            spoken = list(lane.said)
+        lane.claim = claim
 
         def on_reply(reply: Reply, at_ms: int) -> None:
-            self._claimed.pop(leader, None)
-            self._take(asked, reply if session.answered(reply) else None, at_ms)
+            lane.claim = None
+            self._take(lane.said, spoken, reply if session.answered(reply) else None, at_ms)
 
         self._engine.network.request(
             node,

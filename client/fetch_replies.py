@@ -11,7 +11,7 @@ What a fetch asked is remembered with it: of a partition that was sought, droppe
 meanwhile the answer is not taken.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse, FetchResponsePartition
@@ -87,11 +87,13 @@ class FetchReplies:
 
     def take(
         self,
-        asked: dict[TopicPartition, Asked],
+        asked: Mapping[TopicPartition, Asked],
+        spoken: Collection[TopicPartition],
         reply: Reply | None,
         now_ms: int,
     ) -> None:
-        """What became of a fetch: `asked` is what it asked of each partition.
+        """What became of a fetch: `asked` is what it asked of each partition, `spoken` those that
+        may have been asked something else by the one before.
 
         reply: None where it only said that what it asked has to be asked anew.
         """
@@ -113,13 +115,18 @@ class FetchReplies:
             if not error.retryable:
                 self._fail(error)
             return
-        left = dict(asked)
+        left = dict.fromkeys(spoken if reply.session_id else asked)
+        seen: set[TopicPartition] = set()
         for topic in reply.responses:
             for row in topic.partitions:
-                entry = left.pop(TopicPartition(topic.topic, row.partition_index), None)
+                tp = TopicPartition(topic.topic, row.partition_index)
+                left.pop(tp, None)
+                entry = None if tp in seen else asked.get(tp)
+                seen.add(tp)
                 if entry is not None and _is_current(entry):
                     self._take_partition(entry[0], row, now_ms)
-        for tp, entry in left.items():
+        for tp in left:
+            entry = asked[tp]
             state = entry[0]
             if not reply.session_id or state.high_watermark < 0:
                 # To ask again at once is no use.

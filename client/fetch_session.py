@@ -9,7 +9,7 @@ Where it is not sure that both sides know the same, the session begins anew: on 
 after any error, and when the broker told what is not known here any more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from segbroker.protocol.api_keys import ApiKey
@@ -59,40 +59,48 @@ class FetchSession:
 
     def request(
         self,
-        states: Sequence[PartitionState],
+        asked: Collection[PartitionState],
+        in_order: Iterable[PartitionState],
+        touched: Collection[PartitionState],
         settings: ConsumerSettings,
         leader_epoch: Callable[[str, int], int],
         connection: Connection,
         *,
+        turn: int,
         size_max: int,
         wait_ms: int,
         isolation_level: int,
     ) -> FetchRequest:
-        """The fetch of these partitions, in this order: without a session a broker fills its reply
-        from the front.
+        """The fetch of these partitions.
 
         Args:
+            asked: all of them.
+            in_order: those, and perhaps others, always in the same order.
+            touched: those that may be others than in the fetch before, or are asked for no more.
+            turn: another one each time.  Without a session a broker fills its reply from the front:
+                so it begins with another partition.
             leader_epoch: what the cluster view says of a topic and partition.
             connection: what it will be sent over.
             size_max: bytes of the whole reply.
             wait_ms: how long the broker may wait for `fetch_min_bytes`.
         """
-        says = {
-            state.tp: Said(leader_epoch(*state.tp), state.fetch_offset, state.epoch)
-            for state in states
-        }
         gone: list[TopicPartition] = []
-        news = says
-        if self._id and self._is_known(states, connection):
+        if self._id and self._is_known(touched, connection):
             said = self._said
+            says = _say(filter(asked.__contains__, touched), leader_epoch)
             news = {tp: what for tp, what in says.items() if said.get(tp) != what}
-            gone = [tp for tp in said if tp not in says]
+            others = {state.tp for state in touched if state not in asked} - says.keys()
+            gone = [tp for tp in others if said.pop(tp, None) is not None]
+            said.update(news)
         else:
-            may = len(says) >= PARTITIONS_MIN and _has_sessions(connection)
+            states = list(filter(asked.__contains__, in_order))
+            first = turn % max(1, len(states))
+            news = _say(states[first:] + states[:first], leader_epoch)
+            may = len(news) >= PARTITIONS_MIN and _has_sessions(connection)
             self.epoch = 0 if may else _NO_SESSION
             if connection is not self._connection:
                 self._id = 0
-        self._connection, self._said = connection, says
+            self._connection, self._said = connection, dict(news)
         return FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=settings.fetch_min_bytes,
@@ -104,7 +112,7 @@ class FetchSession:
             forgotten_topics_data=_forgotten(gone),
         )
 
-    def _is_known(self, states: Sequence[PartitionState], connection: Connection) -> bool:
+    def _is_known(self, states: Collection[PartitionState], connection: Connection) -> bool:
         """Whether what the broker has told is known here still."""
         if connection is not self._connection:
             return False
@@ -126,6 +134,14 @@ class FetchSession:
         if self._id:
             self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
         return True
+
+
+def _say(
+    states: Iterable[PartitionState], leader_epoch: Callable[[str, int], int]
+) -> dict[TopicPartition, Said]:
+    return {
+        state.tp: Said(leader_epoch(*state.tp), state.fetch_offset, state.epoch) for state in states
+    }
 
 
 def _has_sessions(connection: Connection) -> bool:

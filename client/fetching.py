@@ -27,7 +27,7 @@ pause, or an assignment that keeps the partition, does not: prefetched records a
 Threads: the I/O thread steps, the caller takes and seeks, the shell holds one lock around each.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
 from uuid import UUID
 
@@ -424,6 +424,12 @@ class Fetching:
         self.notify()
         self._wake_by(0)
 
-    def _take(self, asked: dict[TopicPartition, Asked], reply: Reply | None, now_ms: int) -> None:
+    def _take(
+        self,
+        asked: Mapping[TopicPartition, Asked],
+        spoken: Collection[TopicPartition],
+        reply: Reply | None,
+        now_ms: int,
+    ) -> None:
         self._now_ms = now_ms
-        self._replies.take(asked, reply, now_ms)
+        self._replies.take(asked, spoken, reply, now_ms)

@@ -1,5 +1,6 @@
 """Consumers of many partitions keep a fetch session: what is sent, and that nothing is missed."""
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -53,6 +54,20 @@ def test_few_partitions_are_sent_each_time() -> None:
     for request in fetches(world):
         assert (request.session_id, request.session_epoch) == (0, -1)
         assert len(named(request)) == COUNT - 1
+
+
+def test_each_of_few_partitions_is_the_first_of_a_fetch_in_its_turn() -> None:
+    """A broker fills its answer from the front: where all are written to, the others might never
+    have room."""
+    world = World(create_topics=False)
+    reader = reading(world, 3)
+    for n in range(30):
+        for partition in world.cluster.topics["a"]:
+            store(partition, [b"new %d" % n])
+        reader.read(3)
+    first = Counter(named(request)[0] for request in fetches(world))
+    assert first.keys() == {0, 1, 2}
+    assert max(first.values()) - min(first.values()) <= 1
 
 
 def test_what_is_paused_is_forgotten_until_it_is_resumed() -> None:
