@@ -54,19 +54,29 @@ class _Lane:
 
     asked: dict[PartitionState, None] = field(default_factory=dict)
     left_out: set[PartitionState] = field(default_factory=set)
-    touched: dict[PartitionState, None] = field(default_factory=dict)
+    touched: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     claim: int | None = None
     session: FetchSession = field(default_factory=FetchSession)
     said: dict[TopicPartition, Asked] = field(default_factory=dict)
 
+    def take_out(self, state: PartitionState) -> None:
+        self.left_out.discard(state)
+        if state in self.asked:
+            del self.asked[state]
+            if state.tp in self.said:
+                self.touched.setdefault(state.tp, state)
+            else:  # it came and goes unasked, of a broker that is away
+                self.touched.pop(state.tp, None)
+
     def say(self) -> list[TopicPartition]:
         """Note what the next fetch asks; of whom that may be something else than before."""
-        spoken = [state.tp for state in self.touched if state in self.asked]
-        for state in self.touched:
-            self.said.pop(state.tp, None)
-        for state in self.touched:
+        spoken = []
+        for tp, state in self.touched.items():
             if state in self.asked:
-                self.said[state.tp] = state, state.generation, state.round, state.fetch_offset
+                self.said[tp] = state, state.generation, state.round, state.fetch_offset
+                spoken.append(tp)
+            else:
+                self.said.pop(tp, None)
         self.touched.clear()
         return spoken
 
@@ -150,10 +160,7 @@ class FetchLanes:
         self.waiting.pop(state, None)
         self._wanting.discard(state)
         for lane in self._lanes.values():
-            lane.left_out.discard(state)
-            if state in lane.asked:
-                del lane.asked[state]
-                lane.touched[state] = None
+            lane.take_out(state)
 
     def _put(self, state: PartitionState, now_ms: int) -> None:
         if state.paused or state.is_stuck:
@@ -197,7 +204,8 @@ class FetchLanes:
             self.waiting[state] = None
             lane.left_out.add(state)
         elif has_room:
-            lane.asked[state] = lane.touched[state] = None
+            lane.asked[state] = None
+            lane.touched[state.tp] = state
         else:
             lane.left_out.add(state)
 
@@ -245,7 +253,7 @@ class FetchLanes:
         request = session.request(
             lane.asked,
             self._states.values(),
-            lane.touched,
+            lane.touched.values(),
             settings,
             self._engine.cluster.leader_epoch,
             node.connection,

@@ -9,6 +9,7 @@ from types import FrameType
 import pytest
 
 from segbroker.client import Admin, AsyncConsumer, Consumer, Producer
+from segbroker.client.assigned import PartitionState
 from segbroker.client.membership import Phase
 from segbroker.client.progress import Handing
 from segbroker.client.records import TopicPartition
@@ -107,6 +108,26 @@ def calls_in(do: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_partitions_that_come_and_go_while_their_broker_is_silent_are_not_kept(
+    is_asked: bool,
+) -> None:
+    world = ConsumerGroupWorld(1, partitions=1, records=0)
+    member = world.start()
+    ends_ms = world.now_ms + (10_000 if is_asked else 0)
+    world.run(lambda: len(member.owned) == 1 and world.now_ms >= ends_ms)
+    fetching, engine = member.reading.fetching, member.reading.engine
+    tp = TopicPartition(TOPIC, 0)
+    kept = []
+    for _ in range(5):
+        fetching.drop([tp])
+        fetching.add(tp, 0)
+        engine.step(world.now_ms)
+        gc.collect()
+        kept.append(sum(isinstance(one, PartitionState) for one in gc.get_objects()))
+    assert kept[-1] == kept[1]
 
 
 def test_what_one_call_costs_does_not_grow_with_the_partitions_that_are_read() -> None:
