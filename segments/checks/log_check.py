@@ -167,7 +167,7 @@ class LogChecker:
             for number, frames in sorted(self._frames.items())
             if number < first
             and not self._storage.exists(self._paths.log(number))
-            and not stands_in_another(self._storage, self._paths, number, frames)
+            and not stands_in_another(self._storage, self._paths, number, frames, is_known=False)
         ]
 
     def _manifest(self) -> Iterator[Finding]:
@@ -271,7 +271,7 @@ class LogChecker:
         for number in found.strangers:
             yield damage(
                 self._paths.log(number),
-                "no segment of this log can have this number",
+                "it is no segment of this log",
                 "it is moved to quarantine/",
             )
         for step in found.steps:
@@ -319,13 +319,6 @@ class LogChecker:
                 yield _damaged(path, text, begin, end)
 
     # The rest
-
-    def _has_content(self, path: str) -> bool:
-        file = self._storage.open(path, read_only=True)
-        try:
-            return file.size() > 0
-        finally:
-            file.close()
 
     def _producers(self) -> Iterator[Finding]:
         path = self._paths.producers
@@ -375,12 +368,7 @@ class LogChecker:
                         "they are left; nothing reads them, and they may be deleted",
                     )
                 continue
-            number = paths.segment_number(name)
-            if number is not None or name.endswith(".cleaned"):
-                is_behind = number is not None and number >= found.known.sealed.next_number
-                if is_behind and number not in logs and self._has_content(path):
-                    text = "nothing speaks of a segment of this number behind the end of the log"
-                    yield damage(path, text, "it is moved to quarantine/ when the log gets there")
+            if paths.segment_number(name) is not None or name.endswith(".cleaned"):
                 continue
             index = paths.index_number(name)
             if index is not None:

@@ -14,9 +14,9 @@ then synced by the next sync of the log, before anything in it counts as durable
 taking such a segment is one open.  Empty files behind the active segment are what a crash leaves;
 recovery accepts any number of them, and a log that is closed in order unlinks them.
 
-A file with something in it is nobody's when a roll comes to it: recovery has emptied what it found
-behind the end, and does not look behind one that was closed in order.  It goes to quarantine/; so
-it does where those made ahead are unlinked, and it is among them.
+A file with something in it is nobody's when a roll comes to it: recovery has emptied, or moved,
+what it found behind the end, so somebody has copied it there since.  It goes to quarantine/; so it
+does where those made ahead are unlinked, and it is among them.
 
 Thread-safe: one lock, never held over I/O except the close of a stale file.  Who closes the log
 waits until no segment is being made: its directory may be that of another topic then.

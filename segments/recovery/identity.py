@@ -32,7 +32,7 @@ from segbroker.protocol.record_batch import GapReason, gap_reason
 from ..decisions import Epochs, Scan, Tail, epoch_at, scan
 from ..disk.storage import Storage, read_file
 from ..files.index import BlockIndex, WrongIndex, decode_index, segment_tag
-from ..files.manifest import Row
+from ..files.manifest import Row, RowKind
 from ..names import LogPaths
 
 _MARK: Final = b"SB"
@@ -93,9 +93,8 @@ def is_segment(data: memoryview, row: Row, epochs: Epochs) -> bool:
 
 
 def is_behind_checkpoint(data: memoryview, size: int, end_offset: int) -> bool:
-    """Whether a file may be the segment that was synced up to (size, end_offset)."""
-    if is_other_format(data):
-        return False
+    """Whether a file, which begins as no other of our files does, may be the segment that was
+    synced up to (size, end_offset)."""
     alone = scan(data, None)
     if alone.tail is not Tail.WHOLE or not alone.batches or _holds_gap(alone):
         return True
@@ -142,6 +141,15 @@ def own_index(storage: Storage, paths: LogPaths, row: Row) -> BlockIndex | None:
         return decode_index(content, row.base_offset, row.size, row.tag)
     except (WrongIndex, OSError):
         return None
+
+
+def has_index(
+    storage: Storage, paths: LogPaths, number: int, base_offset: int, data: memoryview
+) -> bool:
+    """Whether a segment has an index that was written for it, as what a cleaning made has: a file
+    that somebody copies has none."""
+    index = own_index(storage, paths, Row(RowKind.SEGMENT, number, base_offset, size=len(data)))
+    return index is not None and index.matches(0, data[: index.blocks[0].length])
 
 
 def _tag_of(data: memoryview, found: Scan) -> int:

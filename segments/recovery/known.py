@@ -79,6 +79,8 @@ class Known(NamedTuple):
     is_cut: bool = False
     """Whether rows that were synced are missing behind those that are there: `start` is the copy of
     one, or a file says that a cleaning made one segment of several."""
+    last_file: int = NO_SEGMENT
+    """The highest number of a segment that has a file."""
 
     @property
     def knows_base(self) -> bool:
@@ -176,6 +178,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         swap.row if swap is not None and sorted_rows.swaps_behind else None,
         manifest.owner,
         lost is not None or is_merged,
+        max(present, default=NO_SEGMENT),
     )
 
 

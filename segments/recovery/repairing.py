@@ -4,6 +4,7 @@
     manifest     copied, synced, where a cleaning has decided something since the last checkpoint
     rename       a segment written anew that a decision speaks of gets its name, directory sync;
                  once more where it has it: the sync of that may have failed
+    move         a file that is no segment of this log to quarantine/, durably
     quarantine   a synced copy of the damaged file, under a name of its own
     replace      the repaired content: temp, sync, rename, directory sync
     cut          truncate, sync
@@ -18,7 +19,15 @@ Afterwards every file up to the last is whole and continues the one before.
 from contextlib import suppress
 
 from ..decisions import Decision, Tail, scan
-from ..disk.storage import TEMPORARY, Advice, Storage, check_room, read_file, replace_file
+from ..disk.storage import (
+    TEMPORARY,
+    Advice,
+    Storage,
+    check_room,
+    read_file,
+    replace_file,
+    set_aside,
+)
 from ..files.copies import name_of_copy
 from ..files.unsynced import make_dir_or_mark, replace_or_mark, sync_names_or_mark, sync_or_mark
 from ..names import LogPaths
@@ -61,9 +70,7 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         if index is not None and index < sealed.next_number and sealed.place_of(index) is None:
             storage.unlink(f"{paths.folder}/{name}")  # the segment is gone
     for number in found.strangers:
-        path = paths.log(number)
-        quarantine(storage, paths, number, read_file(storage, path), report, "no such segment")
-        storage.unlink(path)
+        _move_aside(storage, paths, number, report)
     return [_do(storage, paths, step, report) for step in found.steps]
 
 
@@ -71,6 +78,16 @@ def _finish(storage: Storage, paths: LogPaths, number: int) -> None:
     """A segment written anew gets its name, durably: before what it stands for goes."""
     storage.rename(paths.cleaned(number), paths.log(number))
     sync_names_or_mark(storage, paths)
+
+
+def _move_aside(storage: Storage, paths: LogPaths, number: int, report: LogReport) -> None:
+    """A file that is no segment of this log goes to quarantine/; it takes no room for that."""
+    path = paths.log(number)
+    content = read_file(storage, path)
+    make_dir_or_mark(storage, paths, paths.quarantine)
+    target = name_of_copy(storage, paths, number, content)
+    set_aside(storage, path, target)
+    report.add("quarantined", target, size=len(content), reason="no segment of this log")
 
 
 def _do(storage: Storage, paths: LogPaths, step: Step, report: LogReport) -> Step:

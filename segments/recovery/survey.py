@@ -15,7 +15,8 @@ fits, and that reaches as far as others know (docs/decisions/0357).
 A hole in the numbers is believed when the file behind it begins so many offsets higher (each
 missing segment had one at least), or is as near as the files that are made ahead; a file further
 away was copied in.  No hole is where the file behind goes on with the very next offset: a cleaning
-made one segment of several.
+made one segment of several.  Behind the end of a log that was closed in order a hole is believed
+in that case alone, and only where the file has its index: the manifest is from before the cleaning.
 
 What is whole behind a hole in a file is that file's, as far as no file behind it has it: so each
 damage costs its own batches, also where the next file is damaged at its front, or missing.
@@ -50,7 +51,7 @@ from ..log.columns import SealedSegments
 from ..log.ready import AHEAD_MAX
 from ..names import LogPaths
 from .epochs import epochs_of
-from .identity import is_behind_checkpoint, is_other_format
+from .identity import has_index, is_behind_checkpoint, is_other_format
 from .known import Known, disagrees, read_known, read_start_copy
 
 HOLE_MAX: Final = 10_000
@@ -91,7 +92,7 @@ class Survey(NamedTuple):
     deleted: list[int]
     """Segments below the log start, or that another stands for, whose unlink was lost."""
     strangers: list[int]
-    """Files of numbers that cannot be."""
+    """Files of numbers that cannot be, or copied behind the end of a log that was closed."""
     leftovers: list[int]
     """Segments written anew that no decision speaks of."""
     names: list[str]
@@ -275,14 +276,14 @@ def _read_unsealed(
 ) -> tuple[list[tuple[int, memoryview]], list[int], list[int], list[int], list[str]]:
     """(segments to scan, missing ones in between empty; deleted ones; strangers; leftovers; all
     names, where they were needed).  end_offset: how far the log reaches, as others know."""
+    ends_here = False
     if known is not None and known.checkpoint is not None and not known.deletes:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
         if checkpoint.number == first and checkpoint.end_offset >= end_offset:
             content = _read(storage, paths.log(first))
-            is_there = len(content) > 0 or storage.exists(paths.log(first))
-            is_last = not storage.exists(paths.log(first + 1))
-            if len(content) == checkpoint.size and is_there and is_last:
+            ends_here = len(content) == checkpoint.size
+            if ends_here and known.last_file == first:
                 return [(first, content)], [], [], [], []
     names = storage.listdir(paths.folder)
     present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
@@ -307,14 +308,21 @@ def _read_unsealed(
         data = _read(storage, paths.log(number))
         hole = number - following
         base_offset = base_offset_of(data) if hole else None
-        if hole and base_offset is not None and base_offset == _end_of(contents, known):
+        if (
+            base_offset is not None
+            and base_offset == _end_of(contents, known)
+            and (not ends_here or has_index(storage, paths, number, base_offset, data))
+        ):
             following = number  # a cleaning made one segment of several
-        elif hole > AHEAD_MAX and not _may_be_behind(data, least + hole, hole):
+        elif (hole and ends_here and len(data)) or (
+            hole > AHEAD_MAX and not _may_be_behind(data, least + hole, hole)
+        ):
             strangers.append(number)
             continue
         contents += [(missing, memoryview(b"")) for missing in range(following, number)]
         contents.append((number, data))
         following = number + 1
+        ends_here = ends_here and (number == first or not len(data))
     if known is None or not known.size:
         superseded = _superseded(contents, None if known is None else known.sealed.end_offset)
         contents = [(number, data) for number, data in contents if number not in superseded]

@@ -18,7 +18,8 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | lies in a segment that was deleted | nothing |
 | lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
 | lies in a file that has its offsets, without a loss, and no manifest: cleaned | nothing |
-| ... and that has another number, where no manifest says so: made one of several | nothing |
+| ... or a manifest from before that, and the file has its index | nothing |
+| ... and that has another number: made one of several | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
 
@@ -51,6 +52,7 @@ from ..files.unsynced import (
     sync_names_or_mark,
 )
 from ..names import LogPaths
+from ..recovery.identity import has_index
 from ..recovery.known import disagrees, is_of_another, read_known
 from ..recovery.renewing import renew
 from ..recovery.repairing import quarantine
@@ -108,12 +110,14 @@ def put_back(
     if known is not None and disagrees(storage, paths, known):
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
-    if known is None or not known.size:
-        for number in [*by_segment]:
-            if stands_in_another(storage, paths, number, by_segment[number]):
-                del by_segment[number]
-        if by_segment and known is None:
-            _put_front_back(storage, paths, *min(by_segment.items()), report)
+    is_known = known is not None and known.size > 0
+    for number in [*by_segment]:
+        if is_known and number < first:
+            continue  # sealed: nothing of it is looked at here
+        if stands_in_another(storage, paths, number, by_segment[number], is_known=is_known):
+            del by_segment[number]
+    if by_segment and known is None:
+        _put_front_back(storage, paths, *min(by_segment.items()), report)
     is_marked = read_unsynced(storage, paths) is not None
     for number, found in sorted(by_segment.items()):
         if number < first and known is not None and (row := lasting_row(known, number)) is not None:
@@ -125,27 +129,37 @@ def put_back(
         batches = list(_batches(found))
         durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
         if number >= first and batches:
-            is_known = known is not None and known.size > 0  # then only what is sealed was cleaned
-            _put_back(storage, paths, number, found, batches, report, may_be_cleaned=not is_known)
+            _put_back(storage, paths, number, found, batches, report, is_known=is_known)
             synced.add(number)
     sync_names_or_mark(storage, paths)
     return PutBack(durable_end, frozenset(synced))
 
 
 def stands_in_another(
-    storage: Storage, paths: LogPaths, number: int, frames: Sequence[Frame]
+    storage: Storage, paths: LogPaths, number: int, frames: Sequence[Frame], *, is_known: bool
 ) -> bool:
     """Whether a segment without a file has its offsets in a file behind it: a cleaning made one
-    of several, and what it took does not come back."""
+    of several, and what it took does not come back.
+
+    Not if that begins in front of the file before it: an older one was put back there.  is_known:
+    as in `_is_cleaned`.
+    """
     path = paths.log(number)
     if storage.exists(path) and _has_content(storage, path):
         return False
     batches = list(_batches(frames))
-    numbers = map(paths.segment_number, storage.listdir(paths.folder))
-    for following in sorted(one for one in numbers if one is not None and one > number):
+    present = map(paths.segment_number, storage.listdir(paths.folder))
+    numbers = sorted(one for one in present if one is not None)
+    in_front = max((one for one in numbers if one < number), default=-1)
+    for following in numbers:
+        if following <= number:
+            continue
         _, base_offset = head_of(storage, paths.log(following))
         if 0 <= base_offset <= batches[0].base_offset:
-            return _has_all(read_file(storage, paths.log(following)), batches)
+            _, before = head_of(storage, paths.log(in_front))
+            return before < base_offset and _is_cleaned(
+                storage, paths, following, batches, is_known=is_known
+            )
     return False
 
 
@@ -202,7 +216,7 @@ def _put_back(
     batches: Sequence[Placed],
     report: LogReport,
     *,
-    may_be_cleaned: bool,
+    is_known: bool,
 ) -> None:
     path = paths.log(number)
     content = read_file(storage, path) if storage.exists(path) else bytearray()
@@ -213,7 +227,7 @@ def _put_back(
         if len(content):
             write_all(file, content, 0)
         if not all(_stands_at(content, frame.position, frame.payload) for frame in frames):
-            is_cleaned = may_be_cleaned and _has_all(content, batches)
+            is_cleaned = _is_cleaned(storage, paths, number, batches, is_known=is_known)
             missing = [] if is_cleaned else _missing(path, content, batches, report)
             if missing and _ends_behind(content, missing[0].position):
                 reason = "whole batches where the write-ahead log has others: of another log?"
@@ -249,15 +263,24 @@ def _walk(content: bytearray) -> Iterator[tuple[int, int]]:
         return
 
 
-def _has_all(content: bytearray, batches: Sequence[Placed]) -> bool:
-    """Whether a file accounts for the offsets of these batches, and nothing in it was lost."""
-    found = scan(memoryview(content), None)
+def _is_cleaned(
+    storage: Storage, paths: LogPaths, number: int, batches: Sequence[Placed], *, is_known: bool
+) -> bool:
+    """Whether a file is a segment that a cleaning wrote: it accounts for the offsets of these
+    batches, and nothing in it was lost.
+
+    is_known: a manifest says that it is not sealed.  If that is from before the cleaning, the
+    segment has its index all the same, and what another has copied here has none.
+    """
+    content = memoryview(read_file(storage, paths.log(number)))
+    found = scan(content, None)
     return (
         found.tail is Tail.WHOLE
         and found.first_offset is not None
         and found.first_offset <= batches[0].base_offset
         and found.next_offset >= batches[-1].next_offset
         and all(gap_reason(header) in (None, GapReason.DELETED) for _, header in found.batches)
+        and (not is_known or has_index(storage, paths, number, found.first_offset, content))
     )
 
 

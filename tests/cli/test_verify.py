@@ -249,7 +249,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, list[tuple[int, int]]]] =
     ),
     "a segment of a number that cannot be": (
         copy_in,
-        "no segment of this log can have this number",
+        "it is no segment of this log",
         [],
     ),
 }

@@ -1,5 +1,5 @@
 """Which names of segments made ahead a start may take for durable; and a file that somebody has
-copied to where a segment is to begin."""
+copied to where a segment is to begin: before a start, and while the log is served."""
 
 import errno
 import threading
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from segbroker.segments.checks.directory_check import DirectoryChecker
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import PartitionReadOnly
@@ -59,7 +60,7 @@ def filled(disk: MemoryStorage, count: int) -> None:
 
 
 @pytest.mark.parametrize("has_wal", [True, False])
-@pytest.mark.parametrize("of", [0, 6, 20])
+@pytest.mark.parametrize("of", [0, 5, 6, 20])
 @pytest.mark.parametrize("made_ahead", [True, False])
 def test_a_log_does_not_go_on_in_a_file_that_somebody_has_copied_behind_its_end(
     made_ahead: bool, of: int, has_wal: bool
@@ -75,6 +76,9 @@ def test_a_log_does_not_go_on_in_a_file_that_somebody_has_copied_behind_its_end(
     assert (told.path, told.is_damage) == (copied, True)
     manager = manager_on(disk)
     handler = manager.get_handler("t", 0)
+    (row,) = [row for row in manager.report.rows if row.what == "quarantined"]
+    assert row.bytes == len(content)
+    assert handler.log_end_offset == 15
     handler._rolling._making = not made_ahead
     while handler._log.active.number < 7:
         append(handler, batch_of(b"own" + bytes(60)))
@@ -92,19 +96,26 @@ def test_a_log_does_not_go_on_in_a_file_that_somebody_has_copied_behind_its_end(
 
 
 CONTENT = b"all that somebody has"
+COPIED = f"{FOLDER}/t_partition_0_segment_6.log"
 
 
-def copied_ahead() -> tuple[MemoryStorage, str]:
-    """A log that was closed in order, and two behind its last segment a file that is no batch."""
+def closed() -> MemoryStorage:
+    """A log that was closed in order, two in front of the number of the copy."""
     disk = MemoryStorage()
     filled(disk, 15)
-    path = f"{FOLDER}/t_partition_0_segment_6.log"
-    replace_file(disk, path, CONTENT)
-    return disk, path
+    return disk
 
 
-def is_kept(disk: MemoryStorage, path: str) -> bool:
-    places = [path, f"{FOLDER}/quarantine/{path.rpartition('/')[2]}.0"]
+def opened(disk: MemoryStorage) -> tuple[DiskManager, DiskHandler]:
+    """It, open; then somebody copies a file that is no batch."""
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    replace_file(disk, COPIED, CONTENT)
+    return manager, handler
+
+
+def is_kept(disk: MemoryStorage) -> bool:
+    places = [COPIED, f"{FOLDER}/quarantine/{COPIED.rpartition('/')[2]}.0"]
     return any(disk.exists(one) and bytes(read_file(disk, one)) == CONTENT for one in places)
 
 
@@ -118,58 +129,56 @@ def goes_on(handler: DiskHandler) -> None:
 
 
 def test_a_file_in_the_way_outlives_a_power_cut() -> None:
-    disk, path = copied_ahead()
-    handler = manager_on(disk).get_handler("t", 0)
+    disk = closed()
+    _, handler = opened(disk)
     goes_on(handler)
     while handler._log.active.number < 7:
         append(handler, batch_of(b"own" + bytes(60)))
     handler.sync()
-    assert is_kept(disk.after_power_cut(), path)
+    assert is_kept(disk.after_power_cut())
 
 
 def test_a_file_in_the_way_outlives_a_close_in_order() -> None:
-    disk, path = copied_ahead()
-    manager = manager_on(disk)
-    goes_on(manager.get_handler("t", 0))
+    disk = closed()
+    manager, handler = opened(disk)
+    goes_on(handler)
     manager.close()
-    assert is_kept(disk, path)
-    assert is_kept(disk.after_power_cut(), path)
+    assert is_kept(disk)
+    assert is_kept(disk.after_power_cut())
 
 
 def test_a_file_in_the_way_outlives_a_failed_sync() -> None:
-    disk, path = copied_ahead()
-    handler = manager_on(disk).get_handler("t", 0)
+    disk = closed()
+    _, handler = opened(disk)
     goes_on(handler)
     handler._log.failed = OSError(errno.EIO, "a sync failed")
     handler._log.sync_failed = True
     handler._notice_failure()
     assert handler.try_recover(3_600_000)
     assert handler.read_only is None
-    assert is_kept(disk, path)
+    assert is_kept(disk)
 
 
 def test_a_file_in_the_way_outlives_a_failed_sync_of_quarantine() -> None:
-    before, path = copied_ahead()
-    disk = RecordingStorage.over(before.after_kill())
+    disk = RecordingStorage.over(closed())
     disk.faults.append(Fault("fsync_dir", "/quarantine", 0))
-    handler = manager_on(disk).get_handler("t", 0)
+    _, handler = opened(disk)
     with pytest.raises(PartitionReadOnly, match="planned"):
         _fill(handler, 40)
     assert handler.try_recover(3_600_000)
     _fill(handler, 40)
     handler.sync()
     for image in Images(disk).now():
-        assert is_kept(image.build(), path)
+        assert is_kept(image.build())
 
 
 def test_a_file_in_the_way_outlives_a_kill_in_front_of_the_sync_of_quarantine() -> None:
-    before, path = copied_ahead()
-    disk = RecordingStorage.over(before.after_kill())
-    handler = manager_on(disk).get_handler("t", 0)
+    disk = RecordingStorage.over(closed())
+    _, handler = opened(disk)
     left: list[RecordingStorage] = []
 
     def kill(call: str, at: str) -> None:
-        if (call, at) == ("rename", path):
+        if (call, at) == ("rename", COPIED):
             left.append(left_by(disk))
 
     disk.on_change = kill
@@ -179,7 +188,7 @@ def test_a_file_in_the_way_outlives_a_kill_in_front_of_the_sync_of_quarantine() 
     _fill(handler, 40)
     handler.sync()
     for image in Images(found).now():
-        assert is_kept(image.build(), path)
+        assert is_kept(image.build())
 
 
 def _fill(handler: DiskHandler, count: int) -> None:
@@ -188,15 +197,15 @@ def _fill(handler: DiskHandler, count: int) -> None:
 
 
 def test_a_file_in_the_way_stays_where_there_is_no_name_for_another_copy() -> None:
-    disk, path = copied_ahead()
-    handler = manager_on(disk).get_handler("t", 0)
+    disk = closed()
+    _, handler = opened(disk)
     disk.mkdir(f"{FOLDER}/quarantine")
-    name = path.rpartition("/")[2]
+    name = COPIED.rpartition("/")[2]
     for copy in range(COPIES_MAX):
         disk.open(f"{FOLDER}/quarantine/{name}.{copy}", create=True).close()
     with pytest.raises(PartitionReadOnly, match="copies of"):
         _fill(handler, 40)
-    assert bytes(read_file(disk, path)) == CONTENT
+    assert bytes(read_file(disk, COPIED)) == CONTENT
     disk.unlink(f"{FOLDER}/quarantine/{name}.7")
     assert handler.try_recover(3_600_000)
     append(handler, batch_of(b"own" + bytes(60)))
@@ -221,13 +230,13 @@ class _ReadMeanwhile(RecordingStorage):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_roll_and_a_repair_make_one_quarantine(*, fails: bool) -> None:
-    before, path = copied_ahead()
+    before = closed()
     flip(before, f"{FOLDER}/t_partition_0_segment_1.log", 100)
     lose_wal(before)
     damaged = bytes(read_file(before, f"{FOLDER}/t_partition_0_segment_1.log"))
     disk = _ReadMeanwhile.over(before.after_kill())
     assert isinstance(disk, _ReadMeanwhile), "as it was asked for"
-    handler = manager_on(disk).get_handler("t", 0)
+    _, handler = opened(disk)
     disk.read = lambda: read_from(handler, 3)
     if fails:
         disk.behind = [Fault("fsync_dir", "/partition_0", 0)]
@@ -242,5 +251,5 @@ def test_a_roll_and_a_repair_make_one_quarantine(*, fails: bool) -> None:
     copy = f"{FOLDER}/quarantine/t_partition_0_segment_1.log.0"
     for image in Images(disk).now():
         left = image.build()
-        assert is_kept(left, path)
+        assert is_kept(left)
         assert bytes(read_file(left, copy)) == damaged
