@@ -14,6 +14,7 @@ do the modules of each package in its own list:
     settings     what can be set per topic
     files        index and manifest: the files beside a segment
     metadata     what is known beside the batches: control events, snapshots
+    behind_damage  where valid batches go on behind damage: the search
     decisions    what a crash left, and what to do about it: decisions, no action
     log          the log of one partition: segments, writes, reads
     recovery     ... surveyed, repaired, opened

@@ -36,41 +36,20 @@ and is lost; otherwise the file was copied in and says nothing about this log.
 What counts as valid: magic 2, CRC-32C, and the offset: batches follow each other without a hole,
 so base offset and length, of which the first lies outside the CRC, are checked by their
 neighbours.  The leader epoch, outside the CRC too, is what the manifest says for that offset.
-Behind damage a batch is accepted when its offset is higher, and the next batch
-continues it or the file ends with it; or when it continues the damaged one.  Not if it lies within
-a damaged batch, which may be a torn one: then it is the value of a record (docs/decisions/0356).
-Where its header is lost, and so nothing says what lies within it: not if as many batches behind it
-have offsets that contradict it.
-Behind whole batches of lower offsets the one that is due is accepted.
+Where batches go on behind damage: behind_damage.py.  Behind whole batches of lower offsets the one
+that is due is accepted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice, pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from segbroker.protocol.batch_layout import (
-    ATTRIBUTES_POSITION,
-    HEADER_SIZE,
-    LENGTH_END,
-    MAGIC,
-    MAGIC_POSITION,
-)
-from segbroker.protocol.checksums import crc32c
-from segbroker.protocol.record_batch import (
-    BatchHeader,
-    GapReason,
-    InvalidBatch,
-    check_batch,
-    gap_batches,
-    read_header,
-)
+from segbroker.protocol.batch_layout import HEADER_SIZE
+from segbroker.protocol.record_batch import BatchHeader, GapReason, gap_batches, read_header
 
+from .behind_damage import batch_at, checked_at, find_resume, is_resume
 from .files.index import OFFSET_SPAN_MAX
-
-_MAGIC: Final = bytes([MAGIC])
-WITHIN_MAX: Final = 16 << 20
-"""Bytes that a batch may have behind those that its value holds, for these to be doubted."""
 
 
 class Tail(Enum):
@@ -150,7 +129,7 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
     batches: list[Found] = []
     size = len(data)
     while position < size:
-        header = _batch_at(data, position)
+        header = batch_at(data, position)
         if header is None or (offset is not None and header.base_offset != offset):
             break
         if epochs and header.leader_epoch != epoch_at(epochs, header.base_offset):
@@ -163,10 +142,10 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
         return Scan(batches, position, next_offset, Tail.WHOLE, -1)
     resume = _find_due(data, position, offset)
     if resume < 0:
-        resume = _find_resume(data, position, next_offset, offset)
+        resume = find_resume(data, position, next_offset, offset)
     if resume >= 0:
         return Scan(batches, position, next_offset, Tail.HOLE, resume)
-    foreign = _checked_at(data, position)
+    foreign = checked_at(data, position)
     if foreign is not None:
         misplaced = foreign.last_offset_delta + 1 if _is_misread(foreign, offset) else 0
         return Scan(batches, position, next_offset, Tail.FOREIGN, -1, misplaced)
@@ -188,7 +167,7 @@ def _find_due(data: memoryview, position: int, offset: int | None) -> int:
     A cleaning made one segment of several, and older ones were put back in front of it.
     """
     begin = position
-    while offset is not None and (header := _batch_at(data, position)) is not None:
+    while offset is not None and (header := batch_at(data, position)) is not None:
         if header.base_offset >= offset:
             return position if header.base_offset == offset and position > begin else -1
         position += header.size
@@ -311,218 +290,6 @@ def stamp_of(header: BatchHeader) -> int:
     return -1 if header.is_control and not header.records_count else header.max_timestamp
 
 
-def _batch_at(data: memoryview, position: int) -> BatchHeader | None:
-    """The header of the valid batch at `position`; None when there is none."""
-    header = _checked_at(data, position)
-    if header is None:
-        return None
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.leader_epoch < 0:
-        return None
-    return header
-
-
-def _checked_at(data: memoryview, position: int) -> BatchHeader | None:
-    """The same by its checksum alone, whatever its offset and epoch."""
-    if len(data) - position < HEADER_SIZE or data[position + MAGIC_POSITION] != MAGIC:
-        return None
-    size = LENGTH_END + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
-    if not HEADER_SIZE <= size <= len(data) - position:
-        return None
-    try:
-        header = check_batch(data[position : position + size], stored=True)
-    except InvalidBatch:
-        return None
-    return header
-
-
-class _Own:
-    """The bytes of the batch that is due where damage begins, as far as its header says.
-
-    They may hold whole batches: a value is any bytes.  The header is believed if it has the offset
-    that is due, or all of the batch its checksum.
-    """
-
-    __slots__ = ("_checksum", "_data", "_sum", "_summed_to", "end")
-
-    def __init__(self, data: memoryview, begin: int, due: int | None) -> None:
-        """due: None: nobody knows."""
-        self._data = data
-        self._checksum = self._sum = 0
-        self._summed_to = begin + ATTRIBUTES_POSITION
-        self.end = begin
-        """Where it ends, also behind the end of the file; `begin` where nothing is believed."""
-        if len(data) - begin < HEADER_SIZE or data[begin + MAGIC_POSITION] != MAGIC:
-            return
-        header = read_header(data, begin)
-        if due not in (None, header.base_offset) and not _checked_at(data, begin):
-            return
-        self._checksum = header.crc
-        if header.size >= HEADER_SIZE:
-            self.end = begin + header.size
-            if self.end <= len(data) and self._may_end(self.end, header.base_offset):
-                return
-        for length in _but_for_a_byte(header.batch_length):
-            end = begin + LENGTH_END + length
-            if (
-                begin + HEADER_SIZE <= end <= len(data)
-                and self._may_end(end, header.base_offset)
-                and crc32c(data[self._summed_to : end]) == self._checksum
-            ):
-                self.end = end  # its length, which lies outside of the checksum, is damaged
-                break
-
-    def _may_end(self, end: int, offset: int) -> bool:
-        """Whether another batch begins there, or nothing does."""
-        data = self._data
-        return end == len(data) or (
-            len(data) - end > MAGIC_POSITION
-            and data[end + MAGIC_POSITION] == MAGIC
-            and _is_in_reach(data, end, offset)
-        )
-
-    def reaches(self, position: int) -> bool:
-        """Whether it goes on at `position`; not if its checksum says that it ends there, and its
-        length, which lies outside of that, is what is damaged.  Asked with rising positions."""
-        if position >= self.end:
-            return False
-        if position <= self._summed_to:
-            return True
-        self._sum = crc32c(self._data[self._summed_to : position], self._sum)
-        self._summed_to = position
-        if self._sum != self._checksum:
-            return True
-        self.end = position  # what lies behind it is not within, whatever its length says
-        return False
-
-
-def _but_for_a_byte(length: int) -> Iterator[int]:
-    """What a length may have been of which one byte is damaged."""
-    for shift in (0, 8, 16, 24):
-        for wrong in range(1, 256):
-            changed = (length ^ (wrong << shift)) & 0xFFFF_FFFF
-            if changed < 1 << 31:
-                yield changed
-
-
-def _find_resume(data: memoryview, damaged: int, offset: int | None, due: int | None) -> int:
-    """Where valid batches go on behind the damage that begins at `damaged`; -1: nowhere.
-
-    First where the damaged batch says that it ends, then wherever a magic byte could be one that is
-    not within that batch, nor within the next ones, where those are damaged as well.  offset: they
-    have higher ones; None: any.  due: what is due at the damage; None: nobody knows.
-    """
-    begin, own = damaged, _Own(data, damaged, due)
-    if own.end == begin and len(data) - begin >= LENGTH_END:
-        size = LENGTH_END + int.from_bytes(data[begin + 8 : begin + 12], "big", signed=True)
-        if size >= HEADER_SIZE and _is_resume(data, damaged, begin + size, offset):
-            return begin + size
-    while own.end > begin:
-        following_offset = read_header(data, begin).next_offset
-        if _is_resume(data, damaged, own.end, offset) or (
-            _is_in_reach(data, own.end, offset)
-            and base_offset_of(data[own.end :]) == following_offset
-        ):
-            return own.end
-        following = _Own(data, own.end, following_offset)
-        if following.end == own.end:
-            break
-        begin, own = own.end, following
-    content = bytes(data)
-    following_offset = read_header(data, begin).next_offset if own.end > begin else -1
-    found = content.find(_MAGIC, begin + 1 + MAGIC_POSITION)
-    while found >= 0:
-        position = found - MAGIC_POSITION
-        if (
-            _is_in_reach(data, position, offset)
-            and (not own.reaches(position) or _leads_to_end(data, position, following_offset))
-            and _is_resume(data, damaged, position, offset)
-        ):
-            return position if offset is None else _firmest(content, damaged, position, offset)
-        found = content.find(_MAGIC, found + 1)
-    return -1
-
-
-def _leads_to_end(data: memoryview, position: int, offset: int) -> bool:
-    """Whether batches from this offset on lead up to the end of the file.  Then they are in no
-    value of a damaged batch that claims them: its length is damaged as well."""
-    base_offset = int.from_bytes(data[position : position + 8], "big")
-    return base_offset == offset and _run(data, position)[1] == len(data)
-
-
-def _firmest(content: bytes, damaged: int, position: int, offset: int) -> int:
-    """Where valid batches go on behind the damage: at `position`, or behind that, if as many whole
-    batches there have offsets that are not behind those of it.
-
-    What is in front is in the value of a damaged batch then, whose header is lost.  An end of the
-    file that they lead up to counts as one more: no value ends where its batch does.
-    """
-    data = memoryview(content)
-    batches, end, following = _run(data, position)
-    until = end + WITHIN_MAX
-    found = content.find(_MAGIC, end + MAGIC_POSITION, until)
-    while found >= 0:
-        other = found - MAGIC_POSITION
-        base_offset = int.from_bytes(content[other : other + 8], "big")
-        if offset < base_offset < following and _is_resume(data, damaged, other, offset):
-            others, end, other_following = _run(data, other)
-            others += end == len(data)
-            if others >= batches:
-                position, batches, following = other, others, other_following
-            found = end + MAGIC_POSITION - 1
-        found = content.find(_MAGIC, found + 1, until)
-    return position
-
-
-def _run(data: memoryview, position: int) -> tuple[int, int, int]:
-    """How many whole batches follow each other from the one at `position` on, where they end, and
-    the offset that is due there."""
-    batches, offset = 0, -1
-    while (header := _batch_at(data, position)) is not None and offset in (-1, header.base_offset):
-        batches, offset = batches + 1, header.next_offset
-        position += header.size
-    return batches, position, offset
-
-
-def _is_in_reach(data: memoryview, position: int, offset: int | None) -> bool:
-    """Whether what lies there could be the base offset of a batch behind `offset`; None: any is."""
-    base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
-    return base_offset >= 0 if offset is None else 0 < base_offset - offset <= OFFSET_SPAN_MAX
-
-
-def _is_resume(data: memoryview, damaged: int, position: int, offset: int | None) -> bool:
-    if len(data) - position < HEADER_SIZE or not _is_in_reach(data, position, offset):
-        return False
-    if offset is None and not _seems_followed(data, position):
-        return False
-    header = _batch_at(data, position)
-    if header is None:
-        return False
-    end = position + header.size
-    if end == len(data):
-        # The last batch has no neighbour that confirms its offset; the damage in front of it
-        # must at least have room for the batch that is missing.
-        return position - damaged >= HEADER_SIZE
-    if len(data) - end < 8:
-        return True
-    following = int.from_bytes(data[end : end + 8], "big", signed=True)
-    return following == header.next_offset or _batch_at(data, end) is None
-
-
-def _seems_followed(data: memoryview, position: int) -> bool:
-    """Whether another batch goes on, or the file ends, where this one says that it ends.
-
-    Asked before its checksum where any offset will do: every fourth place in random bytes with the
-    magic would be summed up, each over a part of the file.
-    """
-    header = read_header(data, position)
-    end = position + header.size
-    if header.size < HEADER_SIZE or end > len(data):
-        return False
-    if len(data) - end < 8:
-        return True
-    return int.from_bytes(data[end : end + 8], "big", signed=True) == header.next_offset
-
-
 def base_offset_of(data: memoryview) -> int | None:
     """What the first batch of a segment says of itself; None when it is not valid."""
     header = base_header(data)
@@ -531,7 +298,7 @@ def base_offset_of(data: memoryview) -> int | None:
 
 def base_header(data: memoryview) -> BatchHeader | None:
     """The header of the first batch of a segment; None when it is not valid."""
-    return _batch_at(data, 0)
+    return batch_at(data, 0)
 
 
 def first_offset_of(data: memoryview, offset: int, *, is_confirmed: bool) -> int:
@@ -540,11 +307,11 @@ def first_offset_of(data: memoryview, offset: int, *, is_confirmed: bool) -> int
     A higher one is believed when the first batch is valid and the next one continues it, or when
     it is `is_confirmed` that the segment before is damaged, or missing.
     """
-    header = _batch_at(data, 0)
+    header = batch_at(data, 0)
     if header is None:
         return offset
     assumed_room = -HEADER_SIZE if is_confirmed else 0
-    return header.base_offset if _is_resume(data, assumed_room, 0, offset) else offset
+    return header.base_offset if is_resume(data, assumed_room, 0, offset) else offset
 
 
 def begin_of(files: Sequence[memoryview]) -> int:
@@ -569,9 +336,9 @@ def begin_of(files: Sequence[memoryview]) -> int:
 
 def any_offset_of(data: memoryview) -> int | None:
     """The base offset of the first valid batch of a file, wherever it lies; None without one."""
-    header = _batch_at(data, 0)
+    header = batch_at(data, 0)
     if header is None:
-        resume = _find_resume(data, 0, None, None)
+        resume = find_resume(data, 0, None, None)
         header = None if resume < 0 else read_header(data, resume)
     return None if header is None else header.base_offset
 
@@ -582,7 +349,7 @@ def _heads(files: Iterable[memoryview]) -> Iterator[tuple[int, BatchHeader]]:
     for data in files:
         position = 0
         while position < len(data):
-            header = _batch_at(data, position)
+            header = batch_at(data, position)
             if header is None:
                 return
             yield position, header

@@ -14,7 +14,7 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     read_header,
 )
-from segbroker.segments import decisions
+from segbroker.segments import behind_damage
 from segbroker.segments.decisions import Loss, Scan, Tail, any_offset_of, rebuild, scan
 from segbroker.segments.files.index import OFFSET_SPAN_MAX
 
@@ -207,7 +207,7 @@ def test_what_is_no_batch_is_not_summed_up_again_and_again(monkeypatch: pytest.M
         summed += len(buf)
         return check_batch(buf, stored=stored)
 
-    monkeypatch.setattr(decisions, "check_batch", check)
+    monkeypatch.setattr(behind_damage, "check_batch", check)
     data = Random(5).randbytes(16 << 20)
     assert any_offset_of(memoryview(data)) is None
     assert summed <= len(data)
@@ -259,6 +259,6 @@ def test_what_only_looks_like_a_batch_is_not_summed_up_where_any_offset_would_do
     header[8:12] = (1 << 15).to_bytes(4, "big")
     chance = Random(1).randbytes(1 << 16) + bytes(header) * 1_000
     data = memoryview(chance + batch(5_000_000_000) + batch(5_000_000_001))
-    with patch.object(decisions, "check_batch", wraps=check_batch) as summed:
-        assert decisions.any_offset_of(data) == 5_000_000_000
+    with patch.object(behind_damage, "check_batch", wraps=check_batch) as summed:
+        assert any_offset_of(data) == 5_000_000_000
     assert summed.call_count < 10

@@ -14,7 +14,7 @@ LOG_STARTS: Final = (
 RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_checksum_of_a_batch_is_not_checked",
-        "decisions",
+        "behind_damage",
         "        header = check_batch(data[position : position + size], stored=True)\n",
         "        header = read_header(data, position)\n",
         "the_first_records_of_class_disk",
@@ -42,7 +42,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "the_length_of_a_damaged_batch_is_believed",
-        "decisions",
+        "behind_damage",
         "        for length in _but_for_a_byte(header.batch_length):\n",
         "        for length in ():\n",
         "tests.segments.test_resuming_scan:"
@@ -50,23 +50,23 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "only_the_first_damaged_batch_has_bytes_of_its_own",
-        "decisions",
-        "        begin, own = own.end, following\n",
+        "behind_damage",
+        "        begin, own = own.end, behind\n",
         "        break\n",
         "tests.segments.test_resuming_scan:"
         "test_batches_inside_the_value_of_a_second_damaged_one_are_not_where_the_log_goes_on",
     ),
     Bug(
         "a_batch_that_continues_a_damaged_one_needs_another",
-        "decisions",
-        "            and base_offset_of(data[own.end :]) == following_offset\n",
+        "behind_damage",
+        "            and following.base_offset == following_offset\n",
         "            and False\n",
         "tests.segments.test_resuming_scan:"
         "test_a_batch_that_the_damaged_one_in_front_of_it_speaks_of_needs_no_other",
     ),
     Bug(
         "what_a_damaged_length_claims_is_within",
-        "decisions",
+        "behind_damage",
         "        self.end = position  # what lies",
         "        pass  # what lies",
         "tests.segments.test_resuming_scan:"
