@@ -16,7 +16,7 @@ that is believed ends the search (docs/decisions/0356):
 2. If that is damaged as well, and has the next offset: the same again, as often as it takes.
 3. Wherever there is a magic byte behind the beginning of the last of these, if the batch there is
    confirmed.  What lies within the last of them is the value of a record, but where it has the next
-   offset, and batches lead from it to the end of the file.
+   offset, and batches lead from it to where that one says that it ends, or the file does.
 4. What was found so may be in the value of a batch whose header is lost: it is, if as many whole
    batches behind it have offsets that contradict it; the first of those counts in its place.
 
@@ -103,7 +103,9 @@ def find_resume(data: memoryview, damaged: int, offset: int | None, due: int | N
         position = found - MAGIC_POSITION
         if (
             _is_in_reach(data, position, offset)
-            and (not own.reaches(position) or _leads_to_end(data, position, following_offset))
+            and (
+                not own.reaches(position) or _leads_past(data, position, following_offset, own.end)
+            )
             and is_resume(data, damaged, position, offset)
         ):
             return position if offset is None else _firmest(content, damaged, position, offset)
@@ -222,11 +224,12 @@ def _but_for_a_byte(length: int) -> Iterator[int]:
                 yield changed
 
 
-def _leads_to_end(data: memoryview, position: int, offset: int) -> bool:
-    """Whether batches from this offset on lead up to the end of the file.  Then they are in no
-    value of a damaged batch that claims them: its length is damaged as well."""
+def _leads_past(data: memoryview, position: int, offset: int, end: int) -> bool:
+    """Whether batches from this offset on lead up to `end`, or the end of the file.  Then they are
+    in no value of a damaged batch that claims to end there, as no value ends where its batch does:
+    its length is damaged as well."""
     base_offset = int.from_bytes(data[position : position + 8], "big")
-    return base_offset == offset and _run(data, position)[1] == len(data)
+    return base_offset == offset and _run(data, position)[1] >= min(end, len(data))
 
 
 def _firmest(content: bytes, damaged: int, position: int, offset: int) -> int:

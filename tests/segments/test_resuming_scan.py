@@ -112,6 +112,8 @@ def test_a_damaged_byte_costs_its_batch_whatever_the_values_hold(number: int) ->
             damaged[position] ^= wrong
             parts = [*ARCHIVE[:number], bytes(damaged), *ARCHIVE[number + 1 :]]
             assert kept(b"".join(parts)) == others, (position, wrong)
+            if 8 <= position < 12:  # its length; nothing behind it contradicts what it holds
+                assert kept(b"".join(parts[: number + 1])) == ARCHIVE[:number], (position, wrong)
 
 
 def test_batches_inside_the_value_of_a_second_damaged_one_are_not_where_the_log_goes_on() -> None:
@@ -119,6 +121,7 @@ def test_batches_inside_the_value_of_a_second_damaged_one_are_not_where_the_log_
         damaged = [bad(whole) for whole in ARCHIVE[1 : len(ARCHIVE) - len(behind)]]
         whole = [] if front != ARCHIVE[0] else [front]
         assert kept(b"".join([front, *damaged, *behind])) == [*whole, *behind]
+    assert kept(b"".join([ARCHIVE[0], bad(ARCHIVE[1]), bad(ARCHIVE[2])])) == [ARCHIVE[0]]
 
 
 FRONT = b"x" * 5_000
@@ -155,6 +158,19 @@ def test_a_batch_of_which_the_length_is_damaged_and_something_else_as_well_costs
     damaged = damaged[:8] + length.to_bytes(4, "big") + damaged[12:]
     others = [batch(offset) for offset in range(2, 30)]
     assert kept(b"".join([batch(0), damaged, *others])) == [batch(0), *others]
+
+
+@pytest.mark.parametrize(("length", "again"), [(0x0000_0100, 10), (0x0000_0400, 20)])
+def test_more_damage_behind_what_a_damaged_length_claims_costs_no_batch_within_it(
+    length: int, again: int
+) -> None:
+    """| 0 | ? which says that it ends in the middle of 5 | 2 ... | ? | ..."""
+    damaged = bad(batch(1))
+    damaged = damaged[:8] + (len(damaged) - 12 ^ length).to_bytes(4, "big") + damaged[12:]
+    others = [batch(offset) for offset in range(2, 30)]
+    behind = [bad(one) if one is others[again] else one for one in others]
+    whole = [one for one in others if one is not others[again]]
+    assert kept(b"".join([batch(0), damaged, *behind])) == [batch(0), *whole]
 
 
 def test_what_a_second_damaged_batch_holds_is_no_reason_to_doubt_those_in_front_of_it() -> None:
