@@ -23,7 +23,7 @@ from typing import Final
 
 from segbroker.protocol.checksums import xxh3_64
 
-from ..disk.storage import read_file
+from ..disk.storage import check_room, read_file
 from ..errors import CorruptSegment
 from ..files.unsynced import mark_cut, settle_unsynced
 from .partition_log import PartitionLog
@@ -62,6 +62,7 @@ def salvage(log: PartitionLog, promised: int) -> None:
             if len(content) < segment.size and not is_cut:
                 mark_cut(log.storage, log.paths, promised)
                 is_cut = True
+            check_room(log.storage, log.paths.folder, len(content), "a file written anew")
             log.storage.replace_file(segment.path, content)
     settle_unsynced(log.storage, log.paths)
 

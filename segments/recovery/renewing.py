@@ -11,7 +11,7 @@ segment is not needed and goes; an index is never trusted.
 It may be interrupted anywhere: the mark goes last.
 """
 
-from ..disk.storage import Storage, put_file, read_file
+from ..disk.storage import Storage, check_room, put_file, read_file
 from ..files.unsynced import read_unsynced, settle_unsynced
 from ..names import LogPaths
 from .known import read_known
@@ -39,6 +39,7 @@ def renew(storage: Storage, paths: LogPaths) -> frozenset[int] | None:
         if is_unsealed and not content:
             storage.unlink(path)
             continue
+        check_room(storage, paths.folder, len(content), "a file written anew")
         put_file(storage, path, content)
         if is_unsealed and number is not None:
             renewed.add(number)

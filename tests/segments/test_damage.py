@@ -486,6 +486,40 @@ def test_a_start_that_has_no_room_for_a_repair_takes_none_from_others() -> None:
     assert gaps_in(manager.get_handler("t", 0)) == [(1, 2)]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_is_written_anew_behind_a_failed_sync_takes_no_room_that_it_cannot_keep(
+    *, is_killed: bool
+) -> None:
+    # It is tried again and again, and each try would fill the volume for a moment.
+    disk = RoomyStorage()
+    manager, handler = partition_with(disk, 0, TopicConfig({"durability": "disk"}))
+    for _ in range(5):
+        append(handler, batch_of(b"x" * 3_000))
+    disk.sync_fails = True
+    with pytest.raises(StorageError, match="sync failed"):
+        handler.sync()
+    disk.sync_fails = False
+    if is_killed:
+        left, disk = disk.after_kill(), RoomyStorage()
+        disk._root, disk._boot = left._root, left._boot
+    disk.room = disk.least = 14_000
+    if is_killed:
+        manager = manager_on(disk)
+    for number in range(1, 4):
+        if is_killed:
+            with pytest.raises(StorageError, match=r"takes \d+ bytes of"):
+                manager.get_handler("t", 0)
+        else:
+            assert not handler.try_recover(3_600_000 * number)
+    assert disk.least > 13_000
+    disk.room = 80_000
+    if is_killed:
+        handler = manager.get_handler("t", 0)
+    else:
+        assert handler.try_recover(36_000_000)
+    assert readable(handler) == list(range(5))
+
+
 def test_a_repair_is_done_where_the_file_system_does_not_say_how_much_room_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
