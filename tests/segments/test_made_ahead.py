@@ -20,6 +20,7 @@ from .classes import gaps_in, manager_on
 from .crash.images import Images
 from .crash.recording import Fault, RecordingStorage
 from .crash.second_life import left_by
+from .test_full_start import SmallDisk
 from .tools import SMALL, append, batch_of, flip, lose_wal, offsets_in, read_from
 
 FOLDER = "/data/topics/t/partition_0"
@@ -117,6 +118,18 @@ def opened(disk: MemoryStorage) -> tuple[DiskManager, DiskHandler]:
 def is_kept(disk: MemoryStorage) -> bool:
     places = [COPIED, f"{FOLDER}/quarantine/{COPIED.rpartition('/')[2]}.0"]
     return any(disk.exists(one) and bytes(read_file(disk, one)) == CONTENT for one in places)
+
+
+def test_a_copy_behind_the_end_takes_no_room_of_a_volume_that_has_none() -> None:
+    disk = SmallDisk()
+    filled(disk, 15)
+    manager = manager_on(disk)
+    copy = bytes(100_000)
+    replace_file(disk, COPIED, copy)
+    disk.capacity = disk.used() + len(copy) // 2
+    assert manager.get_handler("t", 0).log_end_offset == 15
+    (row,) = [row for row in manager.report.rows if row.what == "quarantined"]
+    assert read_file(disk, row.path) == copy
 
 
 def goes_on(handler: DiskHandler) -> None:
