@@ -90,7 +90,7 @@ class AsyncDriver(Driver):
         if self._engine is None:
             raise ClosedError("not open: use it inside its `async with` block")
         if self._engine.closed:
-            raise self._failure or ClosedError(WAS_CLOSED)
+            raise (self._failure or ClosedError(WAS_CLOSED)).with_traceback(None)
         self.check_loop()
         return self._engine
 

@@ -108,7 +108,7 @@ class Batches:
         """In front of what a caller gives: raises why it is not taken; DeliveryFailed where records
         that failed unseen fill half the buffer."""
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # else it grows with each call
         if self.is_failing:
             undelivered = self.take_undelivered()
             if undelivered:  # somebody may have seen all of them meanwhile

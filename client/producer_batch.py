@@ -223,7 +223,7 @@ class ProducerBatch:
         if self.error is not None:
             assert self.observed is not None
             self.observed.add(index)
-            raise self.error
+            raise self.error.with_traceback(None)  # else it grows by each record that asks
         timestamp_ms = self.log_append_time_ms
         if timestamp_ms < 0:
             timestamp_ms = self.timestamp_ms if self.timestamps is None else self.timestamps[index]

@@ -1,6 +1,7 @@
 """The producer's core among simulated brokers: exactly once, in order, or said."""
 
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -1044,6 +1045,27 @@ def test_a_failure_that_the_caller_has_seen_is_not_said_again() -> None:
         metadata(seen)
     assert unseen.done
     assert [record.value for record in sender.accumulator.take_undelivered()] == [b"unseen"]
+
+
+def test_what_a_loop_notes_of_a_failure_does_not_grow() -> None:
+    """Of each record of a batch, and of each call behind the end of the client."""
+    world = World()
+    world.broker.produce_errors = [ErrorCode.INVALID_RECORD]
+    sender = Sender(world)
+    deliveries = [sender.send("a", b"refused") for _ in range(3)]
+    sender.flush()
+    raised = []
+    for delivery in deliveries:
+        with pytest.raises(InvalidRecord) as caught:
+            metadata(delivery)
+        raised.append(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    world.engine.close(world.now_ms, SegbrokerError("bug in the client"))
+    for _ in range(3):
+        with pytest.raises(SegbrokerError) as ended:
+            sender.try_send("a", b"x")
+        raised.append(len(list(traceback.walk_tb(ended.value.__traceback__))))
+    assert raised[0] == raised[1] == raised[2]
+    assert raised[3] == raised[4] == raised[5]
 
 
 def test_a_full_buffer_is_waited_for_and_never_exceeded() -> None:
