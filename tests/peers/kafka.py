@@ -214,9 +214,7 @@ def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, O
         },
     )
     expected = [test for test in allow_list("kafka") if test.startswith(own)]
-    selection = [f"--select-class={name}"]
-    if short in LISTED_ALONE:
-        selection = methods(name, [test.removeprefix(own) for test in expected])
+    selection = methods(name, expected) if short in LISTED_ALONE else [f"--select-class={name}"]
     played = junit.play(machine, selection, expected, folder, CLASS_TIMEOUT_S)
     if not name.startswith(TOOLS):
         return played
@@ -229,9 +227,9 @@ def methods(name: str, tests: Iterable[str]) -> list[str]:
 
     Args:
         name: of the class, whole.
-        tests: `method(types of its parameters)[repetition]`; all repetitions are played.
+        tests: `Class.method(types of its parameters)[repetition]`; all repetitions are played.
     """
-    wanted = dict.fromkeys(test.partition("[")[0] for test in tests)
+    wanted = dict.fromkeys(test.partition(".")[2].partition("[")[0] for test in tests)
     found = []
     for test in wanted:
         method, _, types = test.rstrip(")").partition("(")

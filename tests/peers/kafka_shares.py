@@ -18,6 +18,7 @@ from typing import Final
 
 from . import junit
 from .daemon_door import Door, door
+from .kafka import methods
 from .maven import Artifact
 from .places import Missing
 from .verdicts import Outcome, allow_list, part_list
@@ -44,6 +45,9 @@ CLASSES: Final = (
     "kafka.server.DescribeGroupsRequestTest",
     "kafka.server.ListGroupsRequestTest",
     "kafka.server.DeleteGroupsRequestTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerPollTest",
+    "org.apache.kafka.clients.consumer.ConsumerBounceTest",
     "org.apache.kafka.clients.consumer.PlaintextConsumerSubscriptionTest",
     "org.apache.kafka.clients.consumer.PlaintextConsumerCommitTest",
     "org.apache.kafka.clients.consumer.PlaintextConsumerCallbackTest",
@@ -83,6 +87,8 @@ ARTIFACTS: Final = (
     Artifact("org.mockito", "mockito-core", "5.20.0"),
     Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
 )
+# Some of its tests wait for other brokers, a minute each: only those that are listed are played.
+LISTED_ALONE: Final = ("ConsumerBounceTest",)
 HERE: Final = Path(__file__).parent
 SOURCES: Final = (
     *(HERE / "shares_harness").iterdir(),
@@ -131,6 +137,5 @@ def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, O
         },
     )
     expected = [test for test in allow_list("kafka-shares") if test.startswith(f"{short}.")]
-    return junit.play(
-        machine, [f"--select-class={name}"], expected, folder / short, CLASS_TIMEOUT_S
-    )
+    selection = methods(name, expected) if short in LISTED_ALONE else [f"--select-class={name}"]
+    return junit.play(machine, selection, expected, folder / short, CLASS_TIMEOUT_S)
