@@ -28,6 +28,7 @@ from segbroker.segments.names import partition_paths
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from .crash.images import Image, Images
 from .crash.recording import Fault, RecordingStorage
 from .crashing import CrashingFile, CrashingStorage, Killed
 from .tools import (
@@ -281,6 +282,22 @@ def test_the_damaged_original_is_kept_durably_by_who_goes_on_behind_a_kill() -> 
         copies = [f"{FOLDER}/quarantine/{name}" for name in image.listdir(f"{FOLDER}/quarantine")]
         assert [bytes(read_file(image, copy)) for copy in copies] == [damaged]
     assert steps > 10
+
+
+def test_the_damaged_original_is_kept_durably_by_who_tries_again_behind_a_failed_sync() -> None:
+    """A later sync says nothing of a name whose own has failed."""
+    whole = MemoryStorage()
+    manager, _ = partition_with(whole, 15)
+    manager.close()
+    damaged = flipped(whole, LOG_1, 200)
+    disk = RecordingStorage.over(whole)
+    disk.faults.append(Fault("fsync_dir", "/quarantine", 0))
+    handler = manager_on(disk).get_handler("t", 0)
+    readable(handler)  # finds it; no copy can be kept at first
+    assert gaps_in(handler) == [(4, 5)]
+    for image in map(Image.files, Images(disk).now()):
+        kept = [data for path, data in image.items() if path.startswith(f"{FOLDER}/quarantine/")]
+        assert damaged in (*kept, image[LOG_1])
 
 
 def test_readonly_serves_what_is_whole_and_takes_no_write_until_an_operator_has_looked() -> None:

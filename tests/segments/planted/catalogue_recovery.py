@@ -354,7 +354,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "        storage.fsync_dir(paths.quarantine)\n",
         "        pass\n",
         "tests.segments.test_damage:"
-        "test_the_damaged_original_is_kept_durably_by_who_goes_on_behind_a_kill",
+        "test_the_damaged_original_is_kept_durably_by_who_tries_again_behind_a_failed_sync",
     ),
     Bug(
         "the_copy_of_a_log_start_is_not_looked_at_where_no_batch_is_left",
