@@ -7,7 +7,8 @@ Replies come in order and a fetch may wait, hence the lane.  While a partition i
 while, the others' fetch waits only briefly at the broker, so that the one is not starved when its
 turn comes: its buffer is full, it is held back, or it is being found out where it goes on (a start,
 a lost tail).  What a fetch may bring is claimed before it is sent: all of them together never bring
-more than `prefetch_bytes`.
+more than `prefetch_bytes`.  A fetch that waits at its broker keeps its claim: so each leader has a
+share, and who was asked longest ago comes first.
 
     touched --looked at--> asked, of its leader     left out, of its leader     neither
                            waiting: looked at by each step, as its time comes or its leader goes
@@ -210,8 +211,9 @@ class FetchLanes:
             lane.left_out.add(state)
 
     def _fetch(self, now_ms: int) -> None:
-        for leader, lane in self._lanes.items():
-            if leader is None or not lane.asked or lane.claim is not None:
+        lanes = [(leader, lane) for leader, lane in self._lanes.items() if lane.asked]
+        for leader, lane in lanes:
+            if leader is None or lane.claim is not None:
                 continue
             node = self._engine.cluster.node(leader, FETCH)
             assert node is not None, "a leader is a broker of the view"
@@ -224,7 +226,9 @@ class FetchLanes:
                 if node.connection is None and now_ms < node.retry_at_ms:
                     self._wait_for(node, lane.asked)
                 continue
-            self._send_fetch(node, lane, room, bool(lane.left_out), now_ms)
+            share = -(-self._settings.prefetch_bytes // len(lanes))
+            self._lanes[leader] = self._lanes.pop(leader)  # behind all others
+            self._send_fetch(node, lane, min(room, share), bool(lane.left_out), now_ms)
 
     def _wait_for(self, node: Node, states: Iterable[PartitionState]) -> None:
         """The broker is away: come back when its back-off is over; it may also have moved."""
@@ -236,12 +240,12 @@ class FetchLanes:
         self,
         node: Node,
         lane: _Lane,
-        room: int,
+        size_max: int,
         hurry: bool,
         now_ms: int,
     ) -> None:
         settings = self._settings
-        claim = min(settings.fetch_bytes, room)
+        claim = min(settings.fetch_bytes, size_max)
         self._turn += 1
         timeout_ms = self._engine.settings.request_timeout_ms
         # An answer that has nothing to say has to come before its connection counts as dead.

@@ -1,0 +1,192 @@
+"""Partitions of several leaders are assigned, sought, paused, moved, refused and cut off, while
+answers take their time: when it is calm again, each is read to its end, within seconds.
+
+In simulated time, a seed is a run.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from segbroker.client import fetch_session
+from segbroker.client.connection import Connection
+from segbroker.client.errors import SegbrokerError
+from segbroker.client.records import TopicPartition
+from segbroker.client.starting import Start
+from segbroker.protocol.frames import FrameReader
+
+from .simulated import NOBODY, Broker, Partition, World
+from .test_fetching import Reader, store
+
+STEPS = 60
+CALM_MS = 60_000
+
+
+class LateWorld(World):
+    """Answers take their time; what has happened meanwhile is not in them."""
+
+    def __init__(self, seed: int, brokers: int) -> None:
+        super().__init__(create_topics=False, brokers=brokers, seed=seed, request_timeout_ms=5_000)
+        self.late_ms = self.random.choice([0, 5, 500])
+        self._late: list[tuple[int, Connection, bytes]] = []
+
+    def _exchange(self, connection: Connection, broker: Broker, reader: FrameReader) -> bool:
+        begins_ms = self.now_ms
+        moved = super()._exchange(connection, broker, reader)
+        self.now_ms = begins_ms  # a fetch that waits holds nobody else up
+        return moved
+
+    def deliver(self, connection: Connection, data: bytes) -> None:
+        due_ms = self.now_ms + self.random.randrange(self.late_ms + 1)
+        before_ms = [due for due, other, _ in self._late if other is connection]
+        self._late.append((max([due_ms, *before_ms]), connection, data))
+
+    def pass_ms(self, duration_ms: int) -> None:
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            if self._hand_over() or self.turn():
+                continue
+            wakes = [due for due, _, _ in self._late]
+            wake_ms = self.engine.next_wake_ms()
+            if wake_ms is not None:
+                wakes.append(wake_ms)
+            self.now_ms = max(self.now_ms + 1, min([end_ms, *wakes]))
+
+    def _hand_over(self) -> bool:
+        due = [one for one in self._late if one[0] <= self.now_ms]
+        self._late = [one for one in self._late if one[0] > self.now_ms]
+        for _, connection, data in due:
+            if connection in self._links:
+                super().deliver(connection, data)
+        return bool(due)
+
+
+class Storm:
+    """What may happen."""
+
+    def __init__(self, seed: int) -> None:
+        random = self.random = Random(seed)
+        count = random.choice([1, 6, 60])
+        self.world = LateWorld(seed, random.choice([1, 2, 3]))
+        self.reader = Reader(self.world, on_reset="start")
+        self.fetching = self.reader.fetching
+        self.world.cluster.create("a", count)
+        self.all = [TopicPartition("a", index) for index in range(count)]
+        self.fetching.assign(self.all, "start")
+
+    @property
+    def brokers(self) -> list[Broker]:
+        return list(self.world.cluster.brokers.values())
+
+    def partition(self, tp: TopicPartition) -> Partition:
+        return self.world.cluster.topics[tp.topic][tp.partition]
+
+    def some(self) -> list[TopicPartition]:
+        return self.random.sample(self.all, self.random.choice([1, 1, len(self.all)]))
+
+    def mine(self) -> list[TopicPartition]:
+        return [tp for tp in self.some() if tp in self.fetching.states]
+
+    def write(self) -> None:
+        for tp in self.some():
+            store(self.partition(tp), [b"x"] * self.random.randrange(1, 4))
+
+    def take(self) -> None:
+        prefetched = self.fetching.prefetched
+        while prefetched.ready or prefetched.errors:
+            try:
+                if prefetched.take() is None:
+                    return
+            except SegbrokerError:
+                pass  # it is said, and goes on
+
+    def assign(self) -> None:
+        self.fetching.assign(self.random.choice([self.all, self.some()]), "start")
+
+    def come_back(self) -> None:
+        tps = self.mine()
+        self.fetching.drop(tps)
+        for tp in tps:
+            self.fetching.add(tp, "start")
+
+    def seek(self) -> None:
+        starts: list[Start] = [0, "start", "end"]
+        for tp in self.mine():
+            self.fetching.seek(tp, self.random.choice(starts))
+
+    def pause(self) -> None:
+        self.fetching.pause(self.mine())
+
+    def resume(self) -> None:
+        self.fetching.resume(self.mine())
+
+    def move(self) -> None:
+        numbers = [*self.world.cluster.brokers, NOBODY]
+        for tp in self.some():
+            partition = self.partition(tp)
+            partition.leader = self.random.choice(numbers)
+            partition.leader_epoch += 1
+            partition.epoch_starts.append((partition.leader_epoch, partition.log_end))
+
+    def make_again(self) -> None:
+        self.world.cluster.create("a", len(self.all))
+
+    def delete(self) -> None:
+        for tp in self.some():
+            self.partition(tp).delete(self.partition(tp).log_end)
+
+    def refuse(self) -> None:
+        self.world.cluster.forbidden = set(self.some())
+        for tp in self.some():
+            self.partition(tp).is_damaged ^= True
+
+    def end_sessions(self) -> None:
+        broker = self.random.choice(self.brokers)
+        broker.sessions.clear()
+        broker.keeps_sessions ^= True
+
+    def cut(self) -> None:
+        self.random.choice(self.brokers).is_up ^= True
+
+    def calms(self) -> None:
+        for broker in self.brokers:
+            broker.is_up = True
+        self.world.cluster.forbidden.clear()
+        for tp in self.all:
+            partition = self.partition(tp)
+            partition.is_damaged = False
+            if partition.leader == NOBODY:
+                partition.leader = self.brokers[-1].number
+        self.write()
+        self.fetching.assign(self.all, "start")
+        self.fetching.resume(None)
+
+    def left(self) -> list[TopicPartition]:
+        states = self.fetching.states.items()
+        return [tp for tp, state in states if state.position != self.partition(tp).log_end]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_when_it_is_calm_again_every_partition_is_read_to_its_end(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storm = Storm(seed)
+    monkeypatch.setattr(fetch_session, "PARTITIONS_MIN", storm.random.choice([1, 4, 50]))
+    world = storm.world
+    does: list[Callable[[], None]] = [
+        *(storm.write, storm.take) * 3,
+        *(storm.assign, storm.come_back, storm.seek, storm.pause, storm.resume),
+        *(storm.move, storm.make_again, storm.delete, storm.refuse),
+        *(storm.end_sessions, storm.cut),
+    ]
+    for _ in range(STEPS):
+        storm.random.choice(does)()
+        world.pass_ms(storm.random.choice([0, 0, 5, 300, 2_000]))
+    for _ in range(4):  # what was read to its end is asked for again, too
+        storm.calms()
+        ends_ms = world.now_ms + CALM_MS
+        while storm.left() and world.now_ms < ends_ms:
+            world.pass_ms(100)
+            storm.take()
+        assert not storm.left()
