@@ -31,10 +31,10 @@ ELSEWHERE: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-IsWanted: TypeAlias = Callable[[], bool]
+_IsWanted: TypeAlias = Callable[[], bool]
 
 
-def always() -> bool:
+def _always() -> bool:
     """It is wanted whatever happens."""
     return True
 
@@ -88,7 +88,7 @@ class Coordinator:
         lane: str = CONTROL,
         timeout_ms: int | None = None,
         repeat: bool = True,
-        is_wanted: IsWanted = always,
+        is_wanted: _IsWanted = _always,
     ) -> Call[Message]:
         """The coordinator's answer; `codes` are the error codes in it.
 
@@ -121,7 +121,7 @@ class Coordinator:
         *,
         lane: str = CONTROL,
         timeout_ms: int | None = None,
-        is_wanted: IsWanted = always,
+        is_wanted: _IsWanted = _always,
     ) -> Call[Message]:
         """The coordinator's answer, whatever is in it.
 

@@ -37,6 +37,7 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.record_batch import encode_batch
 
+from ..support.waiting import DEADLINE_S
 from .replaying import Answer, Request, fetched, metadata
 
 TOPIC_ID = UUID(int=7)
@@ -81,7 +82,7 @@ class Script:
         asked = _decoded(request, ConsumerGroupHeartbeatRequest)
         self.beats.append(asked)
         if asked.member_epoch >= 0:
-            self.may_answer.wait()
+            assert self.may_answer.wait(DEADLINE_S)
         code: ErrorCode | None = ErrorCode.NONE
         if self.verdicts and asked.member_epoch >= 0:
             code = self.verdicts.pop(0)

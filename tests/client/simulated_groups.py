@@ -277,6 +277,11 @@ class GroupWorld:
 
     # Time.
 
+    def passes(self, ms: int) -> None:
+        """So much time."""
+        end_ms = self.now_ms + ms
+        self.run(lambda: self.now_ms >= end_ms)
+
     def run(self, until: Callable[[], bool], *, within_ms: int = 900_000) -> None:
         end_ms = self.now_ms + within_ms
         while not until():

@@ -48,12 +48,6 @@ def settled(world: ConsumerGroupWorld, **options: Any) -> SimulatedMember:  # no
     return member
 
 
-def passes(world: ConsumerGroupWorld, ms: int) -> None:
-    """So much time."""
-    until_ms = world.now_ms + ms
-    world.run(lambda: world.now_ms >= until_ms)
-
-
 def owned_in(request: ConsumerGroupHeartbeatRequest) -> list[int] | None:
     if request.topic_partitions is None:
         return None
@@ -63,7 +57,7 @@ def owned_in(request: ConsumerGroupHeartbeatRequest) -> list[int] | None:
 def test_who_joins_says_all_then_what_it_has_then_only_that_it_lives() -> None:
     world = ConsumerGroupWorld(1, partitions=2, records=20)
     member = settled(world, group_remote_assignor="range", max_poll_interval_ms=300_000)
-    passes(world, 3 * INTERVAL_MS)
+    world.passes(3 * INTERVAL_MS)
     first, second, *others = world.beats
     assert (first.member_epoch, owned_in(first)) == (0, [])
     assert first.subscribed_topic_names == [TOPIC]
@@ -101,7 +95,7 @@ def test_after_an_error_all_is_said_again() -> None:
         (full,) = (beat for beat in world.beats[count:] if beat.subscribed_topic_names)
         assert full.member_epoch == 1
         assert owned_in(full) == [0, 1]
-        passes(world, 3 * INTERVAL_MS)
+        world.passes(3 * INTERVAL_MS)
         assert membership_of(member).phase is Phase.STABLE
         assert member.told == told
 
@@ -206,7 +200,7 @@ def test_what_is_given_of_a_topic_without_a_name_is_read_when_that_is_known() ->
     member.reading.group.subscribe([TOPIC, "u"])
     world.run(lambda: len(member.owned) == 2)
     asked_count = member.reading.engine.cluster.replies_count
-    passes(world, 60_000)
+    world.passes(60_000)
     assert 5 < member.reading.engine.cluster.replies_count - asked_count < 20
     assert owned_in(world.beats[1]) == [0, 1], "others may have what it does not hold"
     assert membership_of(member).phase is Phase.RECONCILING
@@ -321,7 +315,7 @@ def test_a_later_word_of_the_group_replaces_what_is_not_done_yet() -> None:
     two = world.start()
     world.run(lambda: membership_of(one).phase is Phase.RECONCILING)
     three = world.start()
-    passes(world, 2 * INTERVAL_MS)
+    world.passes(2 * INTERVAL_MS)
     assert not two.owned
     two.leave()
     three.leave()

@@ -69,7 +69,9 @@ def read(
     told: list[SegbrokerError] = []
     while len(offsets) < count:
         try:
-            offsets += [record.offset for record in consumer.poll(1, timeout_ms=60_000)]
+            some = consumer.poll(1, timeout_ms=60_000)
+            assert some, f"nothing comes behind {offsets}"
+            offsets += [record.offset for record in some]
         except expected as exc:
             told.append(exc)
     return offsets, told

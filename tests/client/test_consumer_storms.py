@@ -72,8 +72,7 @@ class Storm:
         """Any of these, again and again; then it is calm."""
         self.start()
         for _ in range(STEPS):
-            until_ms = self.world.now_ms + self.random.choice([0, 3, 10, 300, 2_000, 7_000])
-            self.world.run(lambda until_ms=until_ms: self.world.now_ms >= until_ms)  # type: ignore[misc]
+            self.world.passes(self.random.choice([0, 3, 10, 300, 2_000, 7_000]))
             self.random.choice(does)()
         world = self.world
         for told in (world.to_cut, world.to_lose):

@@ -38,11 +38,6 @@ def has_in_hand(member: SimulatedMember, offset: int) -> bool:
     return record is not None and (record.partition, record.offset) == (1, offset)
 
 
-def passes(world: GroupWorld, ms: int) -> None:
-    end_ms = world.now_ms + ms
-    world.run(lambda: world.now_ms >= end_ms)
-
-
 def test_what_is_in_hand_of_a_topic_that_is_gone_is_no_place_in_the_next_one() -> None:
     """It was fetched ahead, and is handed out behind the end of its partition."""
     world, member = setting()
@@ -56,7 +51,7 @@ def test_what_is_in_hand_of_a_topic_that_is_gone_is_no_place_in_the_next_one() -
     member.busy_until_ms = world.now_ms + 10_000
     made_again(world, 2, 20)
     world.run(lambda: member.owned == {0, 1})
-    passes(world, 2_000)
+    world.passes(2_000)
     assert member.in_hand is not None
     for named in (member.in_hand, {P1: 11}):
         done = member.reading.engine.call(member.reading.commit(named), world.now_ms)
@@ -77,9 +72,9 @@ def test_a_partition_that_comes_back_with_the_next_topic_is_read(pause_ms: int) 
     member.busy_until_ms = world.now_ms + 20_000
     made_again(world, 1, 0)
     world.run(lambda: P1 not in member.reading.fetching.states)
-    passes(world, pause_ms)
+    world.passes(pause_ms)
     made_again(world, 2, 20)
-    passes(world, 2_000)
+    world.passes(2_000)
     assert world.committed.get(P1, 0) == 0
     world.processed.clear()
     world.run(lambda: len(set(world.processed)) == 40)
