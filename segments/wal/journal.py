@@ -389,9 +389,7 @@ class Wal:
 
     def _free_files(self, shard: Shard) -> None:
         full = list(shard.full)
-        sources: dict[Source, None] = {}
-        for file in full:
-            sources.update(dict.fromkeys(file.sources))
+        sources = {one: None for file in full for one in list(file.sources.values())}
         failed = {source for source in sources if not source.wal_checkpoint()}
         if self.snapshot is not None and any(file.has_control for file in full):
             self.snapshot()

@@ -75,7 +75,7 @@ from .group import (
 from .inline_sync import InlineSyncBudget
 from .supply import Supply
 from .sync_times import SyncTimes
-from .vouching import Vouching, say_later
+from .vouching import Key, Vouching, say_later
 
 log = structlog.get_logger()
 
@@ -93,8 +93,8 @@ class Full(NamedTuple):
     """A file that is not written any more, and who has frames in it."""
 
     file: WalFile
-    sources: list[Source]
-    ends: dict[tuple[bytes, int], Frame]
+    sources: dict[Key, Source]
+    ends: dict[Key, Frame]
     """The END frames that rode with its groups."""
     has_control: bool
     trusted: bool
@@ -135,7 +135,7 @@ class Shard:
         next_sequence: int,
         name: str,
         absorb_events: Callable[[], None] = lambda: None,
-        said: Mapping[tuple[bytes, int], int] = MappingProxyType({}),
+        said: Mapping[Key, int] = MappingProxyType({}),
     ) -> None:
         """checkpoint_soon: have files freed; called when half of `files_max` are full.
 
@@ -172,14 +172,14 @@ class Shard:
         self._inline_budget = inline_budget
         self._next_lsn = next_lsn
         self.vouching = Vouching(files, said)
-        self._ends: dict[tuple[bytes, int], Frame] = {}
+        self._ends: dict[Key, Frame] = {}
         self._absorb_events = absorb_events
         self._events_given_up = False
         """Control events may have been, and their numbers are not absorbed yet."""
         self._given_up: Frame | None = None
         """Says what groups that failed may have left; synced before the next one is written."""
         self._active: WalFile | None = None
-        self._sources: dict[Source, None] = {}
+        self._sources: dict[Key, Source] = {}
         self._has_control = False
         self._writing = threading.Lock()
         # Items put into the queue, counted under this lock, and items of it that are settled.
@@ -253,12 +253,14 @@ class Shard:
         if self.vouching.has_riders:
             self.put([], None)
 
-    def forget(self, key: tuple[bytes, int]) -> None:
-        """The partition is gone: nothing vouches for it any more."""
+    def forget(self, key: Key) -> None:
+        """The partition is gone: nothing vouches for it any more, and no checkpoint asks it."""
         self.vouching.forget(key)
-        with self._counting:
-            for frames in (self._ends, *(full.ends for full in list(self.full))):
-                frames.pop(key, None)
+        with self._counting:  # what is active first, which may be retired meanwhile
+            active = (self._ends, self._sources)
+            for ends, sources in (active, *((full.ends, full.sources) for full in list(self.full))):
+                ends.pop(key, None)
+                sources.pop(key, None)
 
     def write(self, frames: list[Frame]) -> None:
         """Make these frames durable.  Blocking.  Raises OSError."""
@@ -339,8 +341,9 @@ class Shard:
         Without a lock: the writer holds its own while it waits for room, which waits for those who
         ask here.
         """
-        active, is_active = self._active, source in self._sources
-        files = [(full.file.path, source in full.sources) for full in list(self.full)]
+        key = source.wal_key
+        active, is_active = self._active, key in self._sources
+        files = [(full.file.path, key in full.sources) for full in list(self.full)]
         if active is not None and active.path not in [path for path, _ in files]:
             files.append((active.path, is_active))
         first = next((place for place, (_, has) in enumerate(files) if has), len(files))
@@ -365,7 +368,7 @@ class Shard:
         """The oldest full file is not needed any more, but for what it has of the `failed`: that is
         copied.  After `keep_ends`.  Blocking.  Raises OSError."""
         oldest = self.full[0]
-        keys = {source.wal_key for source in oldest.sources if source in failed}
+        keys = {key for key, source in list(oldest.sources.items()) if source in failed}
         if keys:
             self._files.keep(oldest.file, keys)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
@@ -539,7 +542,7 @@ class Shard:
                 flags |= AWAITS_MARK
             # Before the write: what fails half way may be in the file all the same.
             for source, _ in group.acks:
-                self._sources[source] = None
+                self._sources[source.wal_key] = source
             if group.has_control:
                 self._has_control = True
             parts: list[Buffer] = []
@@ -592,7 +595,7 @@ class Shard:
 
     def _retire(self, *, trusted: bool) -> None:
         if self._active is not None:
-            full = Full(self._active, list(self._sources), self._ends, self._has_control, trusted)
+            full = Full(self._active, self._sources, self._ends, self._has_control, trusted)
             self.full.append(full)
             self._sources = {}
             self._ends = {}
