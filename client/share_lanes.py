@@ -79,6 +79,7 @@ class ShareLanes:
         random: Random,
         reader: Reader,
     ) -> None:
+        # Who was asked for records longest ago comes first.
         self.lanes: dict[int, Lane] = {}
         # Topic id and partition -> what it is called: what the group gave this member.
         self.given: Mapping[Key, TopicPartition] = {}
@@ -89,7 +90,6 @@ class ShareLanes:
         self._reader = reader
         self._troubles: dict[Key, Trouble] = {}
         self._unserved = Unserved(engine.network.absences.say)
-        self._turn = 0
         self._now_ms = 0
 
     # What the caller says.
@@ -129,10 +129,8 @@ class ShareLanes:
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
         self._share_out(now_ms)
-        lanes = list(self.lanes.values())
-        self._turn += 1
-        turn = self._turn % len(lanes) if lanes else 0
-        for lane in lanes[turn:] + lanes[:turn]:
+        for lane in list(self.lanes.values()):
+            self._leave_moved(lane)
             self._serve(lane, now_ms)
 
     def next_wake_ms(self) -> int | None:
@@ -199,6 +197,14 @@ class ShareLanes:
             self._unserved.look(
                 self.given.values(), lambda tp: not cluster.is_unserved(*tp), now_ms
             )
+
+    def _leave_moved(self, lane: Lane) -> None:
+        """What another broker leads by now it gives to anybody, whoever had it locked here."""
+        for key, part in lane.acquired.items():
+            is_here = self._engine.cluster.leader(*part.tp) in (None, lane.node_id)
+            if key in self.given and not is_here and not part.is_idle:
+                where = f"{part.tp.topic}-{part.tp.partition}"
+                self._lose_part(part, broker_error(ErrorCode.NOT_LEADER_OR_FOLLOWER, where))
 
     def _not_served(self, key: Key, tp: TopicPartition, now_ms: int) -> None:
         """Try it again later; the caller hears of it where nothing else is served."""
@@ -327,10 +333,13 @@ class ShareLanes:
         assert wait_ms is not None, "somebody wants records"
         opens = (part.open_ms_max(now_ms) for part in lane.acquired.values())
         wait_ms = min([wait_ms, *(open_ms for open_ms in opens if open_ms is not None)])
+        if self._settings.acquire == "records":  # the others wait for it, too
+            wait_ms //= sum(bool(each.wanted) for each in self.lanes.values())
         said = lane.take_marked(renewals=False) if lane.session.epoch else {}
         request = lane.session.fetch(lane.wanted, said, wait_ms=wait_ms)
         lane.connection = node.connection
         lane.is_asked = lane.is_fetching = True
+        self.lanes[lane.node_id] = self.lanes.pop(lane.node_id)  # behind all others
         self._engine.network.request(
             node,
             request,

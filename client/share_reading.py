@@ -29,7 +29,7 @@ from .acquired_records import open_answer
 from .clock import now_ms
 from .cluster import LOOKS_MAX
 from .completion import Completion
-from .engine import Ask, AskAll, Call, Engine, Pause, Until
+from .engine import Ask, Call, Engine, Pause, Until
 from .errors import (
     BusyError,
     FailedAcknowledgement,
@@ -45,8 +45,8 @@ from .heartbeating import Given, Stage
 from .network import FETCH
 from .records import Gap, TopicPartition, topic_names
 from .settings import OnGap
-from .share_lane import Told
-from .share_lanes import Closing, ShareLanes
+from .share_lane import Lane, Told
+from .share_lanes import ShareLanes
 from .share_membership import ShareMembership
 from .share_session import Key
 from .share_settings import ShareOptions, share_settings
@@ -286,24 +286,25 @@ class ShareReading:
         self._is_closed = True
         self._wanted_until_ms = None
         self._is_patient = patient
-        while self._is_patient and any(lane.is_asked for lane in self.lanes.lanes.values()):
+        at_ms = now_ms()
+        ends = [self.engine.call(self._end(lane), at_ms) for lane in self.lanes.lanes.values()]
+        for each in (*ends, self.engine.call(self.membership.goodbye(), at_ms)):
+            yield Until(each)
+
+    def _end(self, lane: Lane) -> Call[None]:
+        """The end at one broker: of another that is silent it does not hear."""
+        while self._is_patient and lane.is_asked:
             yield Pause(FREE_MS)
-        asks: list[Ask] = []
-        closing: list[Closing] = []
-        for lane in self.lanes.lanes.values():
-            last = self.lanes.close_session(lane)
-            if last is not None:
-                closing.append(last)
-                asks.append(Ask(last.request, to=lane.node_id, lane=FETCH))
-        leaving = self.engine.call(self.membership.goodbye(), now_ms())
-        unknown: Reply = TimedOut("it was said at the end, and not answered in time")
-        replies = [unknown] * len(closing)
+        last = self.lanes.close_session(lane)
+        if last is None:
+            return
+        reply: Reply = TimedOut("it was said at the end, and not answered in time")
         try:
-            replies = yield AskAll(asks)
-            yield Until(leaving)
+            reply = yield Ask(last.request, to=lane.node_id, lane=FETCH)
+        except SegbrokerError as exc:
+            reply = exc
         finally:  # also when the time is over
-            for last, reply in zip(closing, replies, strict=False):
-                last.take(reply, now_ms())
+            last.take(reply, now_ms())
 
     def hurry(self) -> None:
         """Whoever said goodbye patiently has no more time."""

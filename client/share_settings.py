@@ -19,7 +19,7 @@ class ShareSettings(Settings):
 
     explicit: nothing is accepted by going past it: the caller says so of every record.
     acquire: "batches" locks whole batches of about acquire_count records, "records" exactly so
-        many, by one broker at a time.
+        many, by one broker at a time, which then holds a question for its share of fetch_wait_ms.
     acquire_count, acquire_bytes: how much is locked at a time, of which the caller has nothing yet.
     fetch_wait_ms: how long the broker may hold a question that finds fewer than fetch_min_bytes.
     acknowledge_interval_ms: how long what was said of a record may wait for the next question.
