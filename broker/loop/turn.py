@@ -15,22 +15,24 @@ by that costs as much as the sync (docs/decisions/0142).
 
 Code that completes slots outside of a receive (after a sync, a timer, a lane) ends the turn itself.
 
-At the limit: a turn flushes FAN_OUT_MAX connections at once; a larger fan-out goes on in `run`, a
-piece per pass of the loop, so that ten thousand readers of one partition do not stall the rest.
+At the limit: who is woken, and what is flushed, has the loop for as long as other pieces of work
+(pace.py).  A larger fan-out goes on in `run`, a piece per pass of the loop, so that ten thousand
+readers of one partition, or a hundred with a thousand partitions in each answer, do not stall the
+rest.
 """
 
+from collections import deque
 from collections.abc import Callable
-from itertools import islice
-from typing import Final, Protocol
+from typing import Protocol
 
 import structlog
 import trio
 
 from segbroker.segments.partition.failing import CallSoon
 
-log = structlog.get_logger()
+from .pace import Pace
 
-FAN_OUT_MAX: Final = 256
+log = structlog.get_logger()
 
 
 class Turned(Protocol):
@@ -48,18 +50,26 @@ class Turned(Protocol):
         """Sync it now, if that will be quick; whether it was done."""
         ...
 
-    def wake(self) -> None:
-        """Look again at who waits for records; completed slots mark their connection."""
+    def wake(self) -> bool:
+        """All who wait for records are to look again: by `look_on`.  Whether none was to before."""
+        ...
+
+    def look_on(self, pace: Pace) -> bool:
+        """Have them look, as long as there is time, one at least; completed slots mark their
+        connection.  Whether all have looked."""
+        ...
 
 
 class Turn:
     """What has to be looked at before the loop goes on."""
 
-    __slots__ = ("_ending", "_flushes", "_more", "_syncs", "_wakes")
+    __slots__ = ("_ending", "_flushes", "_more", "_syncs", "_wakes", "_waking")
 
     def __init__(self) -> None:
         self._syncs: dict[Turned, None] = {}
         self._wakes: dict[Turned, None] = {}
+        # Those where not everybody has looked.
+        self._waking: deque[Turned] = deque()
         self._ending = False
         self._flushes: dict[Callable[[], None], None] = {}
         self._more = trio.Event()
@@ -77,23 +87,23 @@ class Turn:
         self._flushes[flush] = None
 
     def end(self) -> None:
-        """Wake and flush what this turn touched. Never raises.
+        """Wake and flush what this turn touched, as far as there is time. Never raises.
 
-        What one of these completes in turn is seen by the call that is under way.
+        What one of these completes in turn is seen by the call that is under way, or by `run`.
         """
         if self._ending:
             return
         self._ending = True
         while self._wakes:
-            try:
-                while self._wakes:
-                    self._wakes.popitem()[0].wake()
-            except Exception:  # the others are looked at all the same
-                log.exception("turn_failed")
+            partition, _ = self._wakes.popitem()
+            if partition.wake():
+                self._waking.append(partition)
+        if self._waking:
+            self._look_on()
         if self._flushes:
             self._flush_some()
-            if self._flushes:
-                self._more.set()
+        if self._has_more:
+            self._more.set()
         self._ending = False
 
     def end_pass(self, call_soon: CallSoon | None = None, *, lone: bool = True) -> None:
@@ -122,23 +132,38 @@ class Turn:
         while True:
             await self._more.wait()
             self._more = trio.Event()
-            while self._flushes:
-                self._flush_some()
+            while self._has_more:
+                self.end()
                 await trio.lowlevel.checkpoint()
 
-    def _flush_some(self) -> None:
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._wakes or self._waking or self._flushes)
+
+    def _look_on(self) -> None:
         """Never raises: `end` would never end a turn again."""
-        some = list(islice(self._flushes, FAN_OUT_MAX))
-        for flush in some:
-            del self._flushes[flush]
-        left = iter(some)
-        while True:
+        pace = Pace()
+        while self._waking:
             try:
-                for flush in left:
-                    flush()
+                if not self._waking[0].look_on(pace):
+                    return
+                self._waking.popleft()
+            except Exception:  # a bug: the others are looked at all the same
+                log.exception("turn_failed")
+            if pace.is_over:
                 return
+
+    def _flush_some(self) -> None:
+        """Never raises, as `_look_on`."""
+        pace = Pace()
+        for flush in tuple(self._flushes):
+            del self._flushes[flush]
+            try:
+                flush()
             except Exception:  # a bug: the other connections are flushed all the same
                 log.exception("flush_failed")
+            if pace.is_over:
+                return
 
 
 class _PassEnd(trio.abc.Instrument):

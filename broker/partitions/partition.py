@@ -28,6 +28,7 @@ from segbroker.segments.wal.group import Acknowledge
 
 from ..error_map import wire_error
 from ..loop.ingest import Ingest
+from ..loop.pace import Pace
 from ..loop.turn import Turn
 from .refusals import Refusals
 
@@ -67,6 +68,7 @@ class Partition:
         "_appends",
         "_ingest",
         "_is_held",
+        "_looking",
         "_refusals",
         "_turn",
         "fetched_bytes",
@@ -97,6 +99,8 @@ class Partition:
         self._appends: deque[_Append] = deque()
         self._ingest = ingest
         self._is_held = False
+        # Of those who wait for records, who is to look again.
+        self._looking: deque[FetchWaiter] = deque()
         self._refusals = refusals
         self._turn = turn
         handler.on_high_watermark = self._high_watermark_moved
@@ -162,10 +166,20 @@ class Partition:
         """Have what was appended in this turn synced."""
         self.handler.flush_soon()
 
-    def wake(self) -> None:
-        """Let the waiting fetches look again."""
-        for fetch in tuple(self.fetches):
-            fetch.wake(self)
+    def wake(self) -> bool:
+        """The waiting fetches are to look again, those first that were to before; whether none
+        was."""
+        before = self._looking
+        self._looking = deque({**dict.fromkeys(before), **self.fetches} if before else self.fetches)
+        return not before
+
+    def look_on(self, pace: Pace) -> bool:
+        """Let them look, as long as there is time, one at least; whether all have."""
+        while self._looking:
+            self._looking.popleft().wake(self)
+            if pace.is_over:
+                break
+        return not self._looking
 
     def close(self, code: ErrorCode, message: str) -> None:
         """The partition is no longer served (its topic is deleted): answer all who wait."""

@@ -1,6 +1,7 @@
 """What thousands wait for at once is told, and done, some at a time: others have their turn."""
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,16 @@ import trio
 
 from segbroker.broker.loop import pace
 from segbroker.broker.loop.callbacks import Callbacks
+from segbroker.broker.partitions.partition import Partition
 from segbroker.broker.transactions.ledger import Ledger
 from segbroker.broker.transactions.transaction_table import Entry
 from segbroker.broker.transactions.transaction_upkeep import ABORTS_AT_ONCE
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
@@ -106,6 +112,71 @@ async def test_a_produce_of_hundreds_of_partitions_gives_way_after_each(
             assert {row.error_code for row in answered.partition_responses} == {ErrorCode.NONE}
 
         assert await calls_of_a_step(produce) < 10 * partitions
+
+
+async def test_of_those_who_wait_for_records_each_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be ten thousand, or a hundred who ask for a thousand partitions each and are told
+    of all of them."""
+    partitions, readers = 200, 20
+    rows = [
+        FetchRequestPartition(partition=index, fetch_offset=0, partition_max_bytes=1_000)
+        for index in range(partitions)
+    ]
+    request = FetchRequest(
+        max_wait_ms=600_000,
+        min_bytes=1,
+        max_bytes=1_000_000,
+        topics=[FetchRequestTopic(topic="t", partitions=rows)],
+    )
+    async with serving() as broker, connect(broker.address) as client, AsyncExitStack() as stack:
+        await client.create("t", partitions=partitions)
+        reading = [await stack.enter_async_context(connect(broker.address)) for _ in range(readers)]
+        for one in reading:
+            await one.send(request, 11)
+        await becomes(lambda: len(broker.core.deadlines) == readers)
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+        async def produce() -> None:
+            await client.produce("t", b"v")
+            for one in reading:
+                _, reply = await one.receive(FetchResponse, 11)
+                assert [row.high_watermark for row in reply.responses[0].partitions][:2] == [1, 0]
+
+        one_reply = 20 * partitions
+        assert await calls_of_a_step(produce) < 2 * one_reply
+
+
+async def test_who_had_no_turn_looks_for_records_before_those_who_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records may come more often than all can look whether these are enough."""
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+    looked: list[str] = []
+
+    class Reader:
+        waiting = 1
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def wake(self, partition: Partition) -> None:
+            looked.append(self.name)
+
+        def complete(self) -> None:
+            pass
+
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        partition = await broker.core.topics.open("t", 0)
+        assert partition is not None
+        partition.fetches.update(dict.fromkeys(map(Reader, "abc")))
+        for _ in range(3):
+            partition.wake()
+            assert not partition.look_on(pace.Pace())
+        assert looked == ["a", "b", "c"]
+        partition.fetches.clear()
 
 
 async def test_what_a_broker_says_of_itself_gives_way_after_each_partition(

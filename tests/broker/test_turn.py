@@ -1,9 +1,14 @@
 """The end of a turn: woken once, flushed once, large fan-outs in pieces."""
 
+from functools import partial
+
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker.loop.turn import FAN_OUT_MAX, Turn, end_passes
+from segbroker.broker.loop import pace
+from segbroker.broker.loop.pace import Pace
+from segbroker.broker.loop.turn import Turn, end_passes
 from segbroker.broker.server import call_soon_here
 from segbroker.segments.partition.failing import CallSoon
 
@@ -19,8 +24,12 @@ class Woken:
         self.synced += 10 * self.is_quick
         return self.is_quick
 
-    def wake(self) -> None:
+    def wake(self) -> bool:
+        return True
+
+    def look_on(self, pace: Pace) -> bool:
         self.count += 1
+        return True
 
     def sync(self) -> None:
         self.synced += 1
@@ -44,40 +53,70 @@ async def test_a_partition_and_a_connection_are_looked_at_once_per_turn() -> Non
     assert flushed == [1]
 
 
-async def test_a_large_fan_out_lets_other_tasks_run_between() -> None:
+async def test_a_large_fan_out_lets_other_tasks_run_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", -1.0)  # it has had its time after each
     turn = Turn()
-    flushed = 0
-
-    def flusher() -> None:
-        nonlocal flushed
-        flushed += 1
-
+    flushed: list[int] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turn.run)
         await wait_all_tasks_blocked()
-        for _ in range(FAN_OUT_MAX * 3):
-            turn.flush(lambda: flusher())
+        for number in range(30):
+            turn.flush(partial(flushed.append, number))
+        for number in range(30):
+            assert flushed == [*range(number)]
+            turn.end()
+        turn.flush(partial(flushed.append, 30))
+        turn.flush(partial(flushed.append, 31))
         turn.end()
-        assert flushed == FAN_OUT_MAX
         await wait_all_tasks_blocked()
-        assert flushed == FAN_OUT_MAX * 3
+        assert flushed == [*range(32)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_partition_whose_readers_had_no_turn_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+    class Crowded(Woken):
+        def look_on(self, pace: Pace) -> bool:
+            self.count += 1
+            return self.count == 3
+
+    turn = Turn()
+    crowded, other = Crowded(), Woken()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turn.run)
+        await wait_all_tasks_blocked()
+        turn.wake(other)
+        turn.wake(crowded)
+        turn.end()
+        assert (crowded.count, other.count) == (1, 0)
+        await wait_all_tasks_blocked()
+        assert (crowded.count, other.count) == (3, 1)
         nursery.cancel_scope.cancel()
 
 
 async def test_what_fails_to_wake_does_not_stop_the_others() -> None:
     class Broken(Woken):
-        def wake(self) -> None:
-            raise ValueError("a bug")
+        def look_on(self, pace: Pace) -> bool:
+            super().look_on(pace)
+            if self.count == 1:
+                raise ValueError("a bug of one reader")
+            return True
 
         def sync(self) -> None:
             raise ValueError("another")
 
     turn = Turn()
     partition = Woken()
+    broken = Broken()
     turn.wake(partition)
-    turn.wake(Broken())
+    turn.wake(broken)
     turn.end()
-    assert partition.count == 1
+    assert (partition.count, broken.count) == (1, 2), "its other readers, too"
 
 
 async def test_a_connection_that_fails_to_flush_does_not_stop_the_others() -> None:
@@ -154,9 +193,6 @@ async def test_the_loop_ends_a_pass_when_everybody_had_their_turn() -> None:
 
 async def test_what_cannot_be_synced_does_not_stop_the_others() -> None:
     class Broken(Woken):
-        def wake(self) -> None:
-            raise AssertionError
-
         def sync(self) -> None:
             raise ValueError("a bug")
 
