@@ -167,7 +167,7 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3),
     ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 4),
     ApiKey.END_TXN: ApiVersionRange(0, 5),
-    ApiKey.WRITE_TXN_MARKERS: ApiVersionRange(1, 1),
+    ApiKey.WRITE_TXN_MARKERS: ApiVersionRange(1, 2),
     ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 5),
     ApiKey.DESCRIBE_ACLS: ApiVersionRange(1, 3),
     ApiKey.CREATE_ACLS: ApiVersionRange(1, 3),

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from .schema import (
     Bool,
+    Int8,
     Int16,
     Int32,
     Int64,
@@ -155,10 +156,14 @@ class WriteTxnMarkersRequestMarker(Message):
     transaction_result: Bool
     topics: list[WriteTxnMarkersRequestTopic]
     coordinator_epoch: Int32
+    transaction_version: Annotated[Int8, since(2)] = 0
 
 
-class WriteTxnMarkersRequest(Message, key=27, versions=(1, 1), flexible=1):
-    """How transactions end in these partitions; true: they are committed."""
+class WriteTxnMarkersRequest(Message, key=27, versions=(1, 2), flexible=1):
+    """How transactions end in these partitions; true: they are committed.
+
+    From transaction version 2 on the epoch of a marker is above that of the transaction.
+    """
 
     markers: list[WriteTxnMarkersRequestMarker]
 
@@ -178,7 +183,7 @@ class WriteTxnMarkersResponseMarker(Message):
     topics: list[WriteTxnMarkersResponseTopic]
 
 
-class WriteTxnMarkersResponse(Message, key=27, versions=(1, 1), flexible=1):
+class WriteTxnMarkersResponse(Message, key=27, versions=(1, 2), flexible=1):
     """One row per producer and partition."""
 
     markers: list[WriteTxnMarkersResponseMarker]

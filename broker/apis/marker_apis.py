@@ -7,7 +7,8 @@ each other.  What becomes of it is in transaction_upkeep.py.
 |--------------------------------------------------------|-----------------------------------|
 | a partition that there is not                          | 3 UNKNOWN_TOPIC_OR_PARTITION      |
 | a commit: whether all of it is there, nobody can say   | 42 INVALID_REQUEST                |
-| an epoch below that of the producer in the partition   | 47 INVALID_PRODUCER_EPOCH         |
+| an epoch below that of the producer in the partition,  | 47 INVALID_PRODUCER_EPOCH         |
+| or the same, of an open transaction of version 2       |                                   |
 | a coordinator's epoch below that of the last marker, 0 | 52 TRANSACTION_COORDINATOR_FENCED |
 | of a transaction that is being committed               | 51 CONCURRENT_TRANSACTIONS        |
 | not done after WAIT_SECONDS; it may still happen       | 7 REQUEST_TIMED_OUT               |
@@ -33,7 +34,7 @@ from segbroker.protocol.messages_transactions import (
     WriteTxnMarkersResponseTopic,
 )
 from segbroker.segments.log.producers import Producer
-from segbroker.segments.metadata.transactions import Ending
+from segbroker.segments.metadata.transactions import EPOCH_LAST, Ending
 
 from ..call import Call
 from ..core import Core
@@ -41,6 +42,8 @@ from ..loop.pace import Pace
 
 WAIT_SECONDS: Final = 5.0
 """For all that one request asks."""
+# The version of transactions whose end raises the epoch of the producer (KIP-890).
+_RAISES_SINCE: Final = 2
 
 
 async def write_txn_markers(
@@ -92,7 +95,7 @@ async def _aborted(
         return ErrorCode.INVALID_REQUEST
     known = partition.handler.producer(marker.producer_id)
     is_open = marker.producer_id in partition.handler.transactions.open
-    if marker.producer_epoch < _least_epoch(known, is_open=is_open):
+    if marker.producer_epoch < _least_epoch(known, marker.transaction_version, is_open=is_open):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if known is not None and known.marked_ms >= 0 and marker.coordinator_epoch < 0:
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED
@@ -103,7 +106,9 @@ async def _aborted(
     return code
 
 
-def _least_epoch(known: Producer | None, *, is_open: bool) -> int:
+def _least_epoch(known: Producer | None, transaction_version: int, *, is_open: bool) -> int:
     if known is None:
         return 0
-    return known.epoch if is_open else max(0, known.epoch - 1)
+    if not is_open:
+        return max(0, known.epoch - 1)
+    return known.epoch + (transaction_version >= _RAISES_SINCE and known.epoch <= EPOCH_LAST)

@@ -467,11 +467,12 @@ def _targets(
     targets = []
     looked_at: FetchRequestTopic | None = None
     may = True
+    by_id = header.api_version >= topic_ids.FETCH_SINCE
     for one in asked:
         topic = one[0]
         if topic is not looked_at:
             looked_at = topic
-            may = topic.topic == topic_ids.UNKNOWN or core.authorizer.allows(
+            may = (by_id and topic.topic == topic_ids.UNKNOWN) or core.authorizer.allows(
                 peer, READ, TOPIC, topic.topic
             )
         targets.append(_target(core, header, one, isolation, may_read=may))

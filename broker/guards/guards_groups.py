@@ -89,6 +89,8 @@ _KEY_GROUP: Final = 0
 _KEY_TRANSACTION: Final = 1
 # The version of JoinGroup whose answer may name no protocol.
 _NO_PROTOCOL_SINCE: Final = 7
+# The version of OffsetFetch whose answer has a code of the whole group.
+_GROUP_CODE_SINCE: Final = 2
 
 
 def _member(refusal: Callable[[Any], Message]) -> Guard:
@@ -137,7 +139,8 @@ def _offset_commit(
     core: Core, authorizer: Authorizer, call: Call[OffsetCommitRequest]
 ) -> Message | Amend | None:
     peer, request = call.peer, call.request
-    if call.version >= topic_ids.OFFSETS_SINCE:
+    by_id = call.version >= topic_ids.OFFSETS_SINCE
+    if by_id:
         topic_ids.name_topics(core.topics, request.topics)
     refused = request.topics
     code = GROUP_REFUSED
@@ -146,7 +149,8 @@ def _offset_commit(
         refused = take_refused(
             request.topics,
             lambda one: (
-                one.name == topic_ids.UNKNOWN or authorizer.allows(peer, READ, TOPIC, one.name)
+                (by_id and one.name == topic_ids.UNKNOWN)
+                or authorizer.allows(peer, READ, TOPIC, one.name)
             ),
         )
         if not refused:
@@ -188,7 +192,8 @@ def _offset_fetch(
     for group in request.groups:
         first.setdefault(group.group_id, group)
     asked_all = {name for name, group in first.items() if group.topics is None}
-    if call.version >= topic_ids.OFFSETS_SINCE:
+    by_id = call.version >= topic_ids.OFFSETS_SINCE
+    if by_id:
         for group in first.values():
             topic_ids.name_topics(core.topics, group.topics or ())
     refused = {
@@ -209,7 +214,7 @@ def _offset_fetch(
             for topic in take_refused(
                 group.topics,
                 lambda one: (
-                    one.name == topic_ids.UNKNOWN
+                    (by_id and one.name == topic_ids.UNKNOWN)
                     or authorizer.allows(peer, DESCRIBE, TOPIC, one.name)
                 ),
             )
@@ -257,7 +262,8 @@ def _offset_fetch_single(
         for topic in refused
     ]
     if code is GROUP_REFUSED:
-        return OffsetFetchResponse(topics=rows, error_code=code)
+        by_partition = call.version < _GROUP_CODE_SINCE
+        return OffsetFetchResponse(topics=rows if by_partition else [], error_code=code)
     asked_all = request.topics is None
 
     def amend(response: OffsetFetchResponse) -> None:

@@ -196,7 +196,7 @@ def _delete_topics(
         if authorizer.allows(peer, DELETE, TOPIC, name):
             return True
         is_shown = authorizer.would_allow(peer, DESCRIBE, TOPIC, name)
-        shown = one.name or (name if is_shown else None)
+        shown = name if is_shown else one.name
         rows.append(_not_deleted(shown, one, is_missed=is_shown and not core.topics.get(name)))
         return False
 

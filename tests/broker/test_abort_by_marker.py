@@ -31,8 +31,12 @@ async def abort(
     partitions: tuple[int, ...] = (0,),
     commit: bool = False,
     coordinator_epoch: int = 0,
+    transaction_version: int | None = None,
 ) -> list[int]:
-    """Ask for markers in partitions of a topic; their codes."""
+    """Ask for markers in partitions of a topic; their codes.
+
+    transaction_version: None in a version of the request that does not say it.
+    """
     request = WriteTxnMarkersRequest(
         markers=[
             WriteTxnMarkersRequestMarker(
@@ -41,10 +45,13 @@ async def abort(
                 transaction_result=commit,
                 topics=[WriteTxnMarkersRequestTopic(name=topic, partition_indexes=[*partitions])],
                 coordinator_epoch=coordinator_epoch,
+                transaction_version=transaction_version or 0,
             )
         ]
     )
-    reply = await client.ask(request, WriteTxnMarkersResponse, 1)
+    reply = await client.ask(
+        request, WriteTxnMarkersResponse, 1 if transaction_version is None else 2
+    )
     (marker,) = reply.markers
     (row,) = marker.topics
     assert (marker.producer_id, row.name) == (producer_id, topic)
@@ -117,6 +124,31 @@ async def test_what_hangs_is_ended_in_its_partition_and_nowhere_else() -> None:
         assert aborted(row) == [(77, 0)]
         assert await abort(client, 77, 4) == [0], "as after the first time"
         assert (await read(client, "t")).high_watermark == 3
+
+
+@pytest.mark.parametrize(
+    ("transaction_version", "epoch", "code"),
+    [
+        (0, 4, ErrorCode.NONE),
+        (1, 4, ErrorCode.NONE),
+        (2, 4, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 5, ErrorCode.NONE),
+        (2, 32_767, ErrorCode.NONE),
+    ],
+)
+async def test_the_marker_of_a_transaction_of_version_2_has_an_epoch_above_it(
+    transaction_version: int, epoch: int, code: ErrorCode
+) -> None:
+    """KIP-1228; there is none above the last one."""
+    of = 32_767 if epoch == 32_767 else 4
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await hung(broker, 77, epoch=of)
+        for _ in range(2):  # the second time as after the first
+            codes = await abort(client, 77, epoch, transaction_version=transaction_version)
+            assert codes == [code]
+        row = await read(client, "t")
+        assert row.last_stable_offset == (0 if code else row.high_watermark)
 
 
 async def test_what_cannot_be_aborted_is_said_partition_by_partition() -> None:

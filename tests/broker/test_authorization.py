@@ -250,6 +250,46 @@ async def test_an_unauthorised_topic_looks_the_same_whether_it_exists_or_not() -
         assert set(broker.core.topics.all) == {"t"}
 
 
+async def test_a_topic_without_a_name_is_asked_about_where_requests_name_topics() -> None:
+    """From the version on that names them by id, a name that is left out says nothing."""
+    row = groups.OffsetFetchRequestGroupTopic(name="", partition_indexes=[0])
+    offsets = groups.OffsetFetchRequest(
+        groups=[groups.OffsetFetchRequestGroup(group_id="g", topics=[row])]
+    )
+    commit = groups.OffsetCommitRequest(group_id="g", member_id="", topics=OFFSETS)
+    commit.topics = [
+        groups.OffsetCommitRequestTopic(name="", partitions=one.partitions) for one in OFFSETS
+    ]
+    async with guarded() as broker:
+        await allow(broker, rule(READ, GROUP, "g", host=BOB))
+        async with connect_from(BOB, broker) as bob:
+            for request, expected, version in (
+                (fetch_request("", 0), core.FetchResponse, 4),
+                (fetch_request("", 0), core.FetchResponse, 12),
+                (offsets, groups.OffsetFetchResponse, 9),
+                (commit, groups.OffsetCommitResponse, 9),
+            ):
+                told = codes(await bob.ask(request, expected, version))
+                assert told - {0} == {T29}, (expected.__name__, version)
+            nameless = [admin.DeleteTopicsRequestTopic(name="", topic_id=ZERO_UUID)]
+            deletion = admin.DeleteTopicsRequest(topics=nameless, timeout_ms=1)
+            kept = await bob.ask(deletion, admin.DeleteTopicsResponse, 6)
+            assert [(row.name, row.error_code) for row in kept.responses] == [("", T29)]
+
+
+@pytest.mark.parametrize(("version", "named"), [(1, ["t"]), (2, []), (7, [])])
+async def test_offsets_of_a_refused_group_are_refused_at_one_place(
+    version: int, named: list[str]
+) -> None:
+    """By partition, until there is a code of the whole."""
+    rows = [groups.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    request = groups.OffsetFetchRequest(group_id="g", topics=rows)
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
+        refused = await bob.ask(request, groups.OffsetFetchResponse, version)
+        assert names(refused.topics) == named
+        assert codes(refused) - {0} == {G30}
+
+
 async def test_a_denial_wins_over_every_permission_and_prefixes_and_stars_cover() -> None:
     async with guarded() as broker:
         topics = broker.core.topics

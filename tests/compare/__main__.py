@@ -26,6 +26,7 @@ from . import (  # noqa: F401 - imported for the cases that they register
     cases_rules_admin,
     cases_rules_drawn,
     cases_rules_groups,
+    cases_rules_nameless,
     cases_rules_transactions,
     cases_rules_twice,
     cases_security,

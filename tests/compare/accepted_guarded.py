@@ -87,6 +87,22 @@ WHERE_GUARDED: Final = (
     ),
     Accepted(
         ApiKey.DELETE_TOPICS,
+        "responses.error_code",
+        "of a topic without a name a right to the whole cluster shows nothing (decision 0236)",
+        label="all",
+        theirs=3,
+        ours=29,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_PRODUCERS,
+        "topics.partitions.error_code",
+        "who may not read a topic is not told that its name is none",
+        label="nothing|all",
+        theirs=17,
+        ours=29,
+    ),
+    Accepted(
+        ApiKey.DELETE_TOPICS,
         r"responses\[(\d|~-twice|~-missing)\]",
         "who may not delete a topic is told so, however often it is named",
         label=_USER,

@@ -32,7 +32,7 @@ IN_STORIES: Final = (
     ),
     Accepted(
         ApiKey.LEAVE_GROUP,
-        "error_code",
+        r"(members\.)?error_code",
         "an id that was given is known also once the group speaks another protocol",
         label=LABEL,
         theirs=25,
@@ -206,6 +206,22 @@ IN_STORIES: Final = (
         label=LABEL,
         theirs=3,
         ours=121,
+    ),
+    Accepted(
+        ApiKey.JOIN_GROUP,
+        "member_id",
+        "who is sent away while it waits is told who it was; clients look at the error alone",
+        label=LABEL,
+        theirs="",
+        ours="<somebody>",
+    ),
+    Accepted(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        "error_code",
+        "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",
+        label=LABEL,
+        theirs=69,
+        ours=25,
     ),
     Accepted(
         ApiKey.STREAMS_GROUP_HEARTBEAT,
