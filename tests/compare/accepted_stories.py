@@ -208,6 +208,12 @@ IN_STORIES: Final = (
         ours=121,
     ),
     Accepted(
+        ApiKey.SHARE_FETCH,
+        r"responses\.partitions\.records\.batches",
+        "who asks for few is given whole batches as they were written; Kafka as they were taken",
+        label=LABEL,
+    ),
+    Accepted(
         ApiKey.JOIN_GROUP,
         "member_id",
         "who is sent away while it waits is told who it was; clients look at the error alone",

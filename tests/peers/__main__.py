@@ -13,6 +13,7 @@ every listed test passed.
     python -m tests.peers goka TestRebalance
     python -m tests.peers watermill TestCtxValues
     python -m tests.peers kafka PlaintextConsumerTest
+    python -m tests.peers kafka-core AuthorizerIntegrationTest
     python -m tests.peers kafka-shares ShareConsumerTest
     python -m tests.peers kafka-streams EosIntegrationTest
     python -m tests.peers kafka-streams-groups RestoreIntegrationTest
@@ -32,6 +33,7 @@ from . import (
     goka,
     kafka,
     kafka_connect,
+    kafka_core,
     kafka_go,
     kafka_python,
     kafka_shares,
@@ -58,6 +60,7 @@ SUITES = (
     "goka",
     "watermill",
     "kafka",
+    "kafka-core",
     "kafka-shares",
     "kafka-streams",
     "kafka-streams-groups",
@@ -132,6 +135,8 @@ def play(
         return watermill.play(place, tests)
     if suite == "kafka":
         return kafka.play(place, tests)
+    if suite == "kafka-core":
+        return kafka_core.play(place, tests)
     if suite == "kafka-shares":
         return kafka_shares.play(place, tests)
     if suite == "kafka-streams":

@@ -16,7 +16,9 @@ inside of a broker (its log manager, its metrics) finds null.
 Each class runs in a virtual machine of its own, with a limit of time: two side by side.
 """
 
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -132,6 +134,7 @@ TOOLS: Final = "org.apache.kafka.tools."
 PARAMETERS: Final = {
     "ClusterInstance": "org.apache.kafka.common.test.ClusterInstance",
     "String": "java.lang.String",
+    "boolean": "boolean",
 }
 
 # Whose tests have classes that those of the broker use.
@@ -164,15 +167,33 @@ ARTIFACTS: Final = (
 def class_path() -> str:
     """Our classes, compiled, before theirs.  Raises Missing."""
     need("java", "javac", "mvn")
-    theirs = ":".join(map(str, junit.jars("kafka-tests", ARTIFACTS)))
-    sources = sorted(HARNESS.iterdir())
-    digest = xxh3_64_hexdigest(b"".join(map(Path.read_bytes, sources)) + theirs.encode())
+    return compiled(sorted(HARNESS.iterdir()), junit.jars("kafka-tests", ARTIFACTS))
+
+
+def compiled(sources: Sequence[Path], jars: Iterable[Path], changes: Path | None = None) -> str:
+    """The class path with the classes of these sources before the jars; compiled once and kept.
+
+    Args:
+        sources: in Java and in Scala.
+        jars: Scala's compiler among them.
+        changes: a patch for the sources.
+
+    Raises:
+        Missing: one of the compilers finds a mistake.
+    """
+    theirs = ":".join(map(str, jars))
+    read = [*sources, changes] if changes else sources
+    digest = xxh3_64_hexdigest(b"".join(map(Path.read_bytes, read)) + theirs.encode())
     place = cache() / f"kafka-harness-{digest}"
     if not place.exists():
-        with unfinished(place) as work:
+        with unfinished(place) as work, tempfile.TemporaryDirectory() as copies:
+            mine = [Path(shutil.copy(source, copies)) for source in sources]
+            if changes:
+                need("patch")
+                run(["patch", "-p1", "-i", str(changes)], Path(copies))
             ours = ["-nowarn", "-d", str(work), "-cp", f"{work}:{theirs}"]
-            java = [str(source) for source in sources if source.suffix == ".java"]
-            scala = [str(source) for source in sources if source.suffix == ".scala"]
+            java = [str(source) for source in mine if source.suffix == ".java"]
+            scala = [str(source) for source in mine if source.suffix == ".scala"]
             # Each side names classes of the other: Scala's compiler reads both, and writes its own.
             compiler = ["java", "-Xss4m", "-cp", theirs, "scala.tools.nsc.Main"]
             run([*compiler, *ours, *scala, *java], work)
@@ -201,7 +222,9 @@ def play(folder: Path, words: list[str]) -> dict[str, Outcome]:
     return {test: outcome for outcomes in done for test, outcome in outcomes.items()}
 
 
-def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, Outcome]:
+def play_class(
+    folder: Path, name: str, path: str, daemons: Door, suite: str = "kafka"
+) -> dict[str, Outcome]:
     """Run the tests of one class; those listed have to say how they ended."""
     short = name.rpartition(".")[2]
     own = f"{short}."
@@ -213,7 +236,7 @@ def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, O
             "org.slf4j.simpleLogger.defaultLogLevel": "error",
         },
     )
-    expected = [test for test in allow_list("kafka") if test.startswith(own)]
+    expected = [test for test in allow_list(suite) if test.startswith(own)]
     selection = methods(name, expected) if short in LISTED_ALONE else [f"--select-class={name}"]
     played = junit.play(machine, selection, expected, folder, CLASS_TIMEOUT_S)
     if not name.startswith(TOOLS):
