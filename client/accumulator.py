@@ -134,10 +134,11 @@ class Accumulator(Batches):
             room = self._drain(inbox, force=False)
             if room is not None:
                 return room
-        if many.groups is None:
+        if many.groups is None or many.topic not in self.topics:
             queue = self._queue_for(many.topic, None, many.partition)
             if isinstance(queue, Completion):
                 return queue
+        if many.groups is None:
             if many.partition is not None or many.keys is None:
                 groups = [Group(many.span, ANY_PARTITION, many.values, many.keys)]
             else:
@@ -361,6 +362,19 @@ class Accumulator(Batches):
             known, state.known = state.known, Completion()
             known.resolve(None)
 
+    def let_go(self, topic: str) -> None:
+        """The topic has been gone for long: nothing of it is kept, unless there is something for
+        it, or somebody waits for what it has."""
+        state = self.topics.get(topic)
+        if state is None or state.beyond:
+            return
+        inbox = self.inboxes.pop(topic, None)
+        if inbox is not None:
+            self._lingering.pop(inbox, None)
+            self._shut_inbox(inbox)
+        if not any(queue in self.active for queue in state.partitions.values()):
+            del self.topics[topic]
+
     def seal_due(self, now_ms: int) -> None:
         """Seal what has lingered, what somebody waits for, and all of it when memory is short."""
         linger_ms = self.linger_ms
@@ -433,8 +447,12 @@ class Accumulator(Batches):
         self.inboxes.clear()
         self._lingering.clear()
         for inbox in inboxes:
-            self._drain(inbox, force=True)
-            self._close_inbox(inbox)
+            self._shut_inbox(inbox)
+
+    def _shut_inbox(self, inbox: Inbox) -> None:
+        """What was put there is in batches; nothing more can be put."""
+        self._drain(inbox, force=True)
+        self._close_inbox(inbox)
 
     def break_off(self, error: SegbrokerError) -> None:
         """Nothing more will be sent: everything unfinished fails with `error`."""

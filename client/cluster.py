@@ -23,6 +23,9 @@ Only for who sends is a topic made, and only one that it has records for: what w
 it was asked for, and what is gone (`is_gone`) while records wait for it (`make`).  A view that is
 asked for anew makes nothing: who deletes a topic to create another one finds it deleted still.
 
+A topic that has not been there for GONE_MS_MAX is let go where nobody works with it: topics come
+and go, and who lives for long would ask for all that ever were.
+
 Invariant: at most one MetadataRequest is in flight.  A topic is asked for as long as it is wanted;
 beside these, only the topics of the last list are kept, OTHERS_COUNT_MAX at most.
 """
@@ -53,6 +56,8 @@ from .spoken import Reply
 
 # Looks at a topic that does not exist before that is believed.
 LOOKS_MAX = 4
+# How long one that is gone is asked for: as what is idle by Kafka's `metadata.max.idle.ms`.
+GONE_MS_MAX = 300_000
 # Topics that one client may want at a time.
 TOPICS_COUNT_MAX = 10_000
 # Questions for new topics before the first for all of them.
@@ -83,6 +88,9 @@ class TopicView:
     error: SegbrokerError | None = None
     # Looks at a topic that is not there, since it was last wanted.
     looks: int = 0
+    # Since when it is not there, since it was last wanted, and for how long by the last answer.
+    gone_ms: int | None = None
+    gone_for_ms: int = 0
 
     @property
     def partition_count(self) -> int:
@@ -111,6 +119,24 @@ class TopicView:
             )
 
     @property
+    def is_gone(self) -> bool:
+        """Whether there is no such topic, as far as is known."""
+        return isinstance(self.error, UnknownTopicOrPartition)
+
+    def want_again(self) -> None:
+        """Somebody does: it is looked for as if for the first time."""
+        self.looks = self.gone_for_ms = 0
+        self.gone_ms = None
+
+    def count_absence(self, now_ms: int) -> None:
+        """The answer that was taken in is of this time."""
+        if not self.is_gone:
+            self.gone_ms = None
+        elif self.gone_ms is None:
+            self.gone_ms = now_ms
+        self.gone_for_ms = 0 if self.gone_ms is None else now_ms - self.gone_ms
+
+    @property
     def leaderless(self) -> frozenset[int]:
         """The partitions that nobody leads, as far as is known."""
         if -1 not in self.leaders:
@@ -126,9 +152,7 @@ class TopicView:
         """
         if self.leaders or self.error is None:
             return bool(self.leaders)
-        return not self.error.retryable or (
-            isinstance(self.error, UnknownTopicOrPartition) and self.looks >= LOOKS_MAX
-        )
+        return not self.error.retryable or (self.is_gone and self.looks >= LOOKS_MAX)
 
 
 class Cluster:
@@ -194,7 +218,7 @@ class Cluster:
                 else:
                     view.take_in(other)
             elif self.topics[name].error is not None:
-                self.topics[name].looks = 0
+                self.topics[name].want_again()
                 self._again[name] = None
 
     def _make_room(self, wanted: set[str]) -> None:
@@ -218,7 +242,12 @@ class Cluster:
     def is_gone(self, topic: str) -> bool:
         """Whether it was there, and is not any more as far as is known."""
         view = self.topics.get(topic)
-        return view is not None and isinstance(view.error, UnknownTopicOrPartition)
+        return view is not None and view.is_gone
+
+    def is_long_gone(self, topic: str) -> bool:
+        """Whether it has not been there for so long that it may be forgotten."""
+        view = self.topics.get(topic)
+        return view is not None and view.gone_for_ms >= GONE_MS_MAX
 
     def topic_id(self, topic: str) -> UUID:
         """The id of the topic as last heard of; zero where none is known."""
@@ -433,6 +462,7 @@ class Cluster:
                 unsettled.append(name)
                 continue
             view.take_in(row)
+            view.count_absence(now_ms)
             if view.error is None:
                 self._to_make.discard(name)
             if not view.is_settled or -1 in view.leaders:
@@ -450,6 +480,8 @@ class Cluster:
                 self._due_ms = max(self._due_ms, soonest_ms)
         for notify in self.on_update:
             notify(asked)
+        if self.wanted_by and (gone := {name for name in asked if self.is_long_gone(name)}):
+            self.forget(gone.difference(*(names() for names in self.wanted_by)))
         self._finish(None)
 
     def _finish(self, error: SegbrokerError | None) -> None:

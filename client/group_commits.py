@@ -22,7 +22,8 @@ nothing in a topic that has got the name since, and a member there would pass ov
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
@@ -87,9 +88,11 @@ class Commits:
         self._committed: dict[TopicPartition, tuple[int, int]] = {}
         # How many were asked for, and of each partition which of them was made last.
         self._asked_count = 0
+        # Those that are not over: for them it matters what was made, and what went, meanwhile.
+        self._pending_count = 0
         self._made: dict[TopicPartition, int] = {}
-        # Of each partition that was somebody else's which number that has among them; and which
-        # the caller had when it was last here.
+        # Of each partition that was somebody else's which number that has among them, the latest
+        # last; and which the caller had when it was last here.
         self._gone: dict[TopicPartition, int] = {}
         self._here = 0
         # What went since without a commit of what the caller was handed of it.
@@ -103,7 +106,11 @@ class Commits:
     def forget(self, tp: TopicPartition) -> None:
         """It is somebody else's."""
         self._committed.pop(tp, None)
-        self._gone[tp] = self._number()
+        gone = self._gone
+        if gone and not self._pending_count and next(reversed(gone.values())) <= self._here:
+            gone.clear()  # the caller was here since the last of them went
+        gone.pop(tp, None)
+        gone[tp] = self._number()
 
     def is_here(self) -> None:
         """The caller asks for more, or gets it: it goes on with what the member has now.  Also said
@@ -144,14 +151,15 @@ class Commits:
     def once(self, offsets: Offsets) -> Call[None]:
         """One try, behind those that were asked for before, in the generation that is present
         then."""
-        number, topic_ids = self._number(), self.topics_of(offsets)
-        while True:
-            try:
-                yield from self._try(offsets, number, number, topic_ids)
-            except StaleMemberEpoch as exc:
-                yield self._until_told(exc)
-            else:
-                return
+        topic_ids = self.topics_of(offsets)
+        with self._one_more() as number:
+            while True:
+                try:
+                    yield from self._try(offsets, number, number, topic_ids)
+                except StaleMemberEpoch as exc:
+                    yield self._until_told(exc)
+                else:
+                    return
 
     def _until_told(self, why: StaleMemberEpoch) -> Pause:
         """The member is at a later epoch by now; it is about to hear of it, or that it is none."""
@@ -181,6 +189,17 @@ class Commits:
     def _number(self) -> int:
         self._asked_count += 1
         return self._asked_count
+
+    @contextmanager
+    def _one_more(self) -> Iterator[int]:
+        """The number of one that is asked for, until it is over."""
+        self._pending_count += 1
+        try:
+            yield self._number()
+        finally:
+            self._pending_count -= 1
+            if not self._pending_count:
+                self._made.clear()
 
     def _try(self, offsets: Offsets, number: int, since: int, topic_ids: TopicIds) -> Call[None]:
         done = Completion[None]()
@@ -230,8 +249,12 @@ class Commits:
         Raises UnknownMemberId or IllegalGeneration when what is to be committed is not this
         member's any more, UnknownTopicOrPartition when a topic is gone.
         """
+        since = self._here
+        with self._one_more() as number:
+            yield from self._asked_for(offsets, number, since)
+
+    def _asked_for(self, offsets: Offsets | None, number: int, since: int) -> Call[None]:
         states = self._fetching.states
-        number, since = self._number(), self._here
         if offsets is None:
             _refuse(() if self._lost is None else (self._lost,))
             self._progress.acknowledge(

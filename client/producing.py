@@ -60,6 +60,7 @@ class Producing:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
         self._outcomes = Outcomes(engine, accumulator, self._identity, self.transactions, random)
         engine.cluster.on_update.append(self._cluster_updated)
+        engine.cluster.wanted_by.append(lambda: accumulator.topics)
 
     # The shell's side.
 
@@ -145,6 +146,8 @@ class Producing:
     def _cluster_updated(self, names: Collection[str]) -> None:
         self._told = names
         self._tell_topics(names)
+        for name in filter(self.engine.cluster.is_long_gone, names):
+            self.accumulator.let_go(name)
 
     def _tell_topics(self, names: Collection[str]) -> None:
         for name in names:

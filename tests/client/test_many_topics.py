@@ -6,6 +6,7 @@ import pytest
 
 from segbroker.client import cluster as cluster_view
 from segbroker.client.errors import SegbrokerError
+from segbroker.client.inbox import Many
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.messages_core import MetadataRequest
 
@@ -124,6 +125,87 @@ def test_who_reads_one_topic_after_another_has_room_for_each(
         batch = reader.next_batch()
         assert batch is not None
         assert batch.topic == f"t{number}"
+
+
+def let_pass(world: World, ms: int) -> None:
+    until_ms = world.now_ms + ms
+    world.run(lambda: world.now_ms >= until_ms, within_ms=2 * ms)
+
+
+LONG_MS = 20 * 60_000
+
+
+def test_who_sends_for_long_has_room_for_topics_that_come_when_others_have_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_view, "TOPICS_COUNT_MAX", 3)
+    world = World()
+    sender = Sender(world)
+    for name in ("stays", "a", "b", "c", "d"):
+        sender.send(name, b"x")
+        sender.flush()
+        if name != "stays":
+            del world.cluster.topics[name]
+            let_pass(world, LONG_MS)
+    assert sender.accumulator.topics.keys() == {"stays"}
+    assert sender.accumulator.inboxes.keys() == {"stays"}
+    before = len(asked_for(world))
+    let_pass(world, 2 * world.settings.metadata_max_age_ms)
+    assert {*map(tuple, asked_for(world)[before:])} == {("stays",)}
+    sender.send("stays", b"y")
+    sender.send("a", b"y")
+    sender.flush()
+    assert (world.stored("stays"), world.stored("a")) == ([b"x", b"y"], [b"y"])
+
+
+def test_a_topic_that_is_away_for_a_while_goes_on_as_it_was() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    sender.flush()
+    (queue,) = sender.accumulator.topics["a"].partitions.values()
+    topic = world.cluster.topics.pop("a")
+    let_pass(world, 2 * world.settings.metadata_max_age_ms)
+    world.cluster.topics["a"] = topic
+    let_pass(world, LONG_MS)
+    sender.send("a", b"y")
+    sender.flush()
+    assert [*sender.accumulator.topics["a"].partitions.values()] == [queue]
+    assert world.stored("a") == [b"x", b"y"]
+
+
+def test_a_topic_that_somebody_has_records_for_is_not_let_go() -> None:
+    world = World()
+    world.cluster.auto_create = False
+    world.cluster.create("a")
+    sender = Sender(world, delivery_timeout_ms=10 * LONG_MS)
+    sender.send("a", b"x")
+    sender.flush()
+    del world.cluster.topics["a"]
+    sender.send("a", b"y")
+    let_pass(world, LONG_MS)
+    world.cluster.create("a")
+    sender.flush()
+    assert world.stored("a") == [b"y"]
+
+
+def test_many_records_go_on_when_their_topic_was_let_go_between_two_batches() -> None:
+    world = World()
+    sender = Sender(world, buffer_bytes=4_096, batch_bytes=2_048, delivery_timeout_ms=60_000)
+    sender.send("stays", b"x")
+    sender.send("a", b"x")
+    sender.flush()
+    del world.cluster.topics["a"]
+    world.cluster.auto_create = False
+    many = Many("a", [b"%04d" % n * 100 for n in range(20)], [b"k"] * 20, None, None, None)
+    assert sender.accumulator.append_many(many) is not True
+    let_pass(world, LONG_MS)
+    assert "a" not in sender.accumulator.topics
+    world.cluster.auto_create = True
+    sender.accumulator.take_undelivered()
+    sender.send_many(many)
+    sender.flush()
+    assert world.stored("a")[-1] == b"0019" * 100
 
 
 def test_who_sends_to_one_topic_after_another_soon_waits_for_none() -> None:

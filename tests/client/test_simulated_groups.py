@@ -39,6 +39,7 @@ from segbroker.protocol.schema import Message
 
 from .simulated_consumer_groups import ConsumerGroupWorld
 from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
+from .test_fetching import store
 
 PARTITIONS = 5
 RECORDS = 40
@@ -837,6 +838,27 @@ def test_topics_of_a_pattern_that_are_gone_take_no_room_from_those_that_come(
         world.run(lambda name=name: TopicPartition(name, 0) not in states)  # type: ignore[misc]
     assert world.now_ms > 8 * settings.metadata_max_age_ms
     assert member.owned == {0, 1}
+
+
+def test_a_member_remembers_nothing_of_partitions_that_went_long_ago(
+    kind: type[GroupWorld],
+) -> None:
+    world = kind(9, partitions=2, records=0)
+    member = world.start()
+    reading = member.reading
+    reading.group.subscribe_pattern(re.compile("t|u.*"))
+    states, commits = reading.fetching.states, reading.group._commits
+    kept = []
+    for number in range(6):
+        tp = TopicPartition(f"u{number}", 0)
+        world.cluster.create(tp.topic)
+        world.run(lambda tp=tp: tp in states)  # type: ignore[misc]
+        store(world.cluster.topics[tp.topic][0], [b"x"] * 3)
+        world.run(lambda tp=tp: commits._committed.get(tp) == (0, 3))  # type: ignore[misc]
+        world.cluster.unmentioned.add(tp.topic)
+        world.run(lambda tp=tp: tp not in states)  # type: ignore[misc]
+        kept.append(len(commits._gone) + len(commits._made))
+    assert kept[-1] == kept[2]
 
 
 def test_that_a_pattern_matches_too_many_topics_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
