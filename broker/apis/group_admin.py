@@ -78,7 +78,7 @@ async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsRe
 def _exists(core: Core, name: str) -> bool:
     """Whether there is such a group: with members, offsets, or offsets that wait for the end of a
     transaction."""
-    return core.groups.exists(name) or bool(core.transactions.table.waiting(name))
+    return core.groups.exists(name) or core.transactions.table.has_offsets(name)
 
 
 def listed(core: Core, name: str) -> ListGroupsResponseGroup:
@@ -181,7 +181,7 @@ async def _delete(core: Core, rows: list[DeleteGroupsResponseGroup]) -> None:
 async def _deleted(core: Core, name: str) -> ErrorCode:
     if core.groups.share_groups.has(name):
         return await _deleted_share(core, name)
-    is_staged = bool(core.transactions.table.waiting(name))
+    is_staged = core.transactions.table.has_offsets(name)
     if core.groups.members_count(name):
         return ErrorCode.NON_EMPTY_GROUP
     if not (core.groups.exists(name) or is_staged):

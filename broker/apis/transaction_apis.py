@@ -185,7 +185,7 @@ async def txn_offset_commit(
             accepted,
             implicit=call.version >= _IMPLICIT_SINCE,
         )
-    if core.transactions.table.waiting(request.group_id):  # else: it was deleted meanwhile
+    if core.transactions.table.has_offsets(request.group_id):  # else: it was deleted meanwhile
         core.groups.has_staged(request.group_id)
     if staged is ErrorCode.PRODUCER_FENCED:
         staged = ErrorCode.INVALID_PRODUCER_EPOCH  # what a group coordinator says

@@ -9,10 +9,12 @@ Invariant: an entry is in `open` exactly while its transaction is ONGOING; its `
 exactly while it is being ended.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
+from typing import Final
 
 import trio
 
@@ -55,8 +57,10 @@ class TransactionTable:
         self.entries: dict[str, Entry] = {}
         self.open: dict[str, Entry] = {}
         self._names: dict[int, str] = {}
-        self._pending: dict[str, dict[str, Transaction]] = {}
-        self._staging: dict[str, dict[tuple[str, int], int]] = {}
+        # By group: the transactions that have offsets of it; and of how many things each partition
+        # waits for the end.  Ten thousand may have offsets of one group.
+        self._waiting: dict[str, dict[str, None]] = {}
+        self._pending: dict[str, dict[tuple[str, int], int]] = {}
 
     def get(self, transactional_id: str) -> Transaction | None:
         """What is known of an id."""
@@ -69,37 +73,40 @@ class TransactionTable:
         return [entry.known for entry in entries if entry.known is not None]
 
     def pending(self, group: str) -> set[tuple[str, int]]:
-        """The partitions whose offset waits for the end of a transaction."""
-        found = set(self._staging.get(group, ()))
-        for known in self._pending.get(group, {}).values():
-            found.update((row[0], row[2]) for row in known.offsets.get(group, ()))
-        return found
+        """The partitions whose offset waits for the end of a transaction, as of now."""
+        return set(self._pending.get(group, ()))
 
     @contextmanager
     def staging(self, group: str, partitions: Collection[tuple[str, int]]) -> Iterator[None]:
         """Offsets of these are being staged: they are pending before that is durable."""
-        staging = self._staging.setdefault(group, {})
-        for partition in partitions:
-            staging[partition] = staging.get(partition, 0) + 1
+        self._count(group, partitions, 1)
         try:
             yield
         finally:
-            for partition in partitions:
-                if left := staging[partition] - 1:
-                    staging[partition] = left
-                else:
-                    del staging[partition]
-            if not staging:
-                self._staging.pop(group, None)
+            self._count(group, partitions, -1)
+
+    def _count(self, group: str, partitions: Iterable[tuple[str, int]], step: int) -> None:
+        pending = self._pending.setdefault(group, {})
+        for one in partitions:
+            if left := pending.get(one, 0) + step:
+                pending[one] = left
+            else:
+                del pending[one]
+        if not pending:
+            del self._pending[group]
 
     @property
     def groups(self) -> list[str]:
         """The groups of which an offset waits for the end of a transaction."""
-        return list(self._pending)
+        return list(self._waiting)
+
+    def has_offsets(self, group: str) -> bool:
+        """Whether an offset of the group waits for the end of a transaction."""
+        return group in self._waiting
 
     def waiting(self, group: str) -> list[Entry]:
         """Those whose transaction has offsets of the group."""
-        return [self.entries[name] for name in self._pending.get(group, ())]
+        return [self.entries[name] for name in self._waiting.get(group, ())]
 
     def takes_part(self, producer_id: int, topic: str, partition: int) -> bool:
         """Whether a producer has a transaction with this partition, open or being ended."""
@@ -133,14 +140,17 @@ class TransactionTable:
             self.open[name] = entry
             entry.opened_ms = monotonic_ms()
             entry.deadline_ms = entry.opened_ms + row.timeout_ms
-        for group in () if before is None else before.offsets:
-            waiting = self._pending.get(group, {})
-            waiting.pop(name, None)
-            if not waiting:
-                self._pending.pop(group, None)
+        staged = {} if before is None else before.offsets
+        for group, rows in staged.items():
+            if rows and row.offsets.get(group) is not rows:
+                self._count(group, map(_partition, rows), -1)
+                del self._waiting[group][name]
+                if not self._waiting[group]:
+                    del self._waiting[group]
         for group, rows in row.offsets.items():
-            if rows:
-                self._pending.setdefault(group, {})[name] = row
+            if rows and staged.get(group) is not rows:
+                self._count(group, map(_partition, rows), 1)
+                self._waiting.setdefault(group, {})[name] = None
         if row.state.is_ending:
             if entry.completed.is_set():
                 entry.completed = trio.Event()
@@ -153,6 +163,10 @@ class TransactionTable:
         for producer_id in _ids(entry.known):
             self._names.pop(producer_id, None)
         entry.known = None
+
+
+_partition: Final = itemgetter(0, 2)
+"""Whose offset a row of `Transaction.offsets` is."""
 
 
 def _ids(row: Transaction | None) -> set[int]:

@@ -16,7 +16,9 @@ as open until the coordinator, who knows of no such transaction, ends it with an
 (broker/transactions/markers.py).
 
 Rows of aborted ranges go when the log begins behind them, or when a cleaning took their marker.
-Their number is bounded by the log: one per abort marker in it.
+Their number is bounded by the log: one per abort marker in it.  They stand in the order of their
+markers; of each BLOCK of them the least first offset is kept, so that who asks for those that touch
+some offsets passes over what begins behind, however long others are and wherever they end.
 
 Invariants: `open` is sorted by offset, as transactions begin; `first_open_offset` is the first of
 it; `aborted` is sorted by `last_offset`, whose values are those of the markers and differ.  Not
@@ -30,6 +32,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Container, Iterable
+from itertools import accumulate
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -38,6 +41,7 @@ from segbroker.protocol.record_batch import BatchHeader
 
 from ..disk.storage import Buffer
 
+BLOCK: Final = 1_024
 NONE_OPEN: Final = 2**63 - 1
 """`first_open_offset` of a partition without open transactions."""
 
@@ -52,14 +56,36 @@ class Aborted(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The aborted ranges, and the offsets of their markers; both are appended to, in this order."""
+    """The aborted ranges, and what is kept to find them; all of it is appended to, `leasts` first
+    and `lasts` last."""
 
     aborted: list[Aborted]
     lasts: list[int]
+    """The offsets of their markers."""
+    leasts: list[int]
+    """Of each block the first offset of whichever begins first, or one before it."""
+    skipped: int = 0
+    """Rows of the first block that were forgotten."""
 
     @classmethod
     def of(cls, aborted: list[Aborted]) -> "_Rows":
-        return cls(aborted, [row.last_offset for row in aborted])
+        blocks = (aborted[begin : begin + BLOCK] for begin in range(0, len(aborted), BLOCK))
+        leasts = [min(map(_first_offset, block)) for block in blocks]
+        return cls(aborted, [row.last_offset for row in aborted], leasts)
+
+    def append(self, row: Aborted) -> None:
+        if (len(self.aborted) + self.skipped) // BLOCK == len(self.leasts):
+            self.leasts.append(row.first_offset)
+        else:
+            self.leasts[-1] = min(self.leasts[-1], row.first_offset)
+        self.aborted.append(row)
+        self.lasts.append(row.last_offset)
+
+    def behind(self, count: int) -> "_Rows":
+        """Without the first of them."""
+        blocks, skipped = divmod(self.skipped + count, BLOCK)
+        rest = slice(count, None)
+        return _Rows(self.aborted[rest], self.lasts[rest], self.leasts[blocks:], skipped)
 
 
 class AbortedRanges(NamedTuple):
@@ -67,15 +93,20 @@ class AbortedRanges(NamedTuple):
 
     rows: list[Aborted]
     lasts: list[int]
+    leasts: list[int]
+    skipped: int
     rows_count: int
-    span_max: int
 
     def between(self, begin: int, end: int) -> list[Aborted]:
         """Those that touch [begin, end), in order of their first offsets."""
-        first = bisect_left(self.lasts, begin, 0, self.rows_count)
-        # No range is as long as to reach back from there.
-        until = bisect_left(self.lasts, end + self.span_max, first, self.rows_count)
-        found = [row for row in self.rows[first:until] if row.first_offset < end]
+        place = bisect_left(self.lasts, begin, 0, self.rows_count)
+        found: list[Aborted] = []
+        while place < self.rows_count:
+            block, inside = divmod(place + self.skipped, BLOCK)
+            until = min(place + BLOCK - inside, self.rows_count)
+            if self.leasts[block] < end:
+                found += [row for row in self.rows[place:until] if row.first_offset < end]
+            place = until
         found.sort(key=_first_offset)
         return found
 
@@ -96,10 +127,12 @@ class AbortedWalk:
     Of one producer the ranges do not overlap, so only the first that has not ended counts.
     """
 
-    __slots__ = ("_ahead", "_place", "_ranges")
+    __slots__ = ("_ahead", "_place", "_ranges", "_soonest")
 
     def __init__(self, ranges: AbortedRanges) -> None:
         self._ranges = ranges
+        # Of each block the first offset of whichever begins first, in it or behind it.
+        self._soonest = [*accumulate(reversed(ranges.leasts), min)][::-1]
         self._place = -1
         """Of the first range that was not looked at; -1: none was."""
         self._ahead: dict[int, deque[Aborted]] = {}
@@ -108,10 +141,10 @@ class AbortedWalk:
     def has(self, header: BatchHeader) -> bool:
         """Whether this batch is in a range of its producer."""
         offset = header.base_offset
-        rows, lasts, count, span_max = self._ranges
+        rows, lasts, _, skipped, count = self._ranges
         if self._place < 0:
             self._place = bisect_left(lasts, offset, 0, count)
-        while self._place < count and lasts[self._place] <= offset + span_max:
+        while self._place < count and self._soonest[(self._place + skipped) // BLOCK] <= offset:
             row = rows[self._place]
             self._ahead.setdefault(row.producer_id, deque()).append(row)
             self._place += 1
@@ -124,7 +157,7 @@ class AbortedWalk:
 class TransactionIndex:
     """The transactions of one partition."""
 
-    __slots__ = ("_rows", "_span_max", "first_open_offset", "open")
+    __slots__ = ("_rows", "first_open_offset", "open")
 
     def __init__(
         self, opened: dict[int, int] | None = None, aborted: Iterable[Aborted] = ()
@@ -132,7 +165,6 @@ class TransactionIndex:
         """opened: sorted by offset."""
         self.open: dict[int, int] = opened if opened is not None else {}
         self._rows = _Rows.of(list(aborted))
-        self._span_max = max(map(_span, self.aborted), default=0)
         self.first_open_offset = next(iter(self.open.values()), NONE_OPEN)
 
     @property
@@ -152,10 +184,7 @@ class TransactionIndex:
         if first_offset is None:
             return
         if outcome is Outcome.ABORT:
-            row = Aborted(producer_id, first_offset, marker_offset)
-            self._span_max = max(self._span_max, _span(row))
-            self._rows.aborted.append(row)
-            self._rows.lasts.append(marker_offset)
+            self._rows.append(Aborted(producer_id, first_offset, marker_offset))
         del self.open[producer_id]
         if first_offset == self.first_open_offset:
             self.first_open_offset = next(iter(self.open.values()), NONE_OPEN)
@@ -172,19 +201,14 @@ class TransactionIndex:
 
     def ranges(self) -> AbortedRanges:
         """The aborted ranges as of now; not a copy."""
-        aborted, lasts = self._rows
-        return AbortedRanges(aborted, lasts, len(lasts), self._span_max)
+        rows = self._rows
+        return AbortedRanges(*rows, len(rows.lasts))
 
     def forget_before(self, log_start_offset: int) -> int:
         """Forget ranges that end below the start of the log; how many."""
-        aborted, lasts = self._rows
-        count = bisect_left(lasts, log_start_offset)
+        count = bisect_left(self._rows.lasts, log_start_offset)
         if count:
-            self._rows = _Rows(aborted[count:], lasts[count:])
-            # One that was long must not make every later look-up long.  As a rule another is as
-            # long, soon found: appends wait for this, and there may be a million.
-            if not any(_span(row) == self._span_max for row in self.aborted):
-                self._span_max = max(map(_span, self.aborted), default=0)
+            self._rows = self._rows.behind(count)
         return count
 
     def forget_marked(self, end_offset: int, markers: Container[int]) -> int:
@@ -210,13 +234,8 @@ class TransactionIndex:
     def copy(self) -> "TransactionIndex":
         """The state as it is now."""
         copied = TransactionIndex(self.open.copy())
-        copied._rows = _Rows(self._rows.aborted.copy(), self._rows.lasts.copy())
-        copied._span_max = self._span_max
+        copied._rows = self._rows.behind(0)
         return copied
-
-
-def _span(row: Aborted) -> int:
-    return row.last_offset - row.first_offset
 
 
 _first_offset: Final = attrgetter("first_offset")

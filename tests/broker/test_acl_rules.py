@@ -8,6 +8,7 @@ from segbroker.protocol.acls import Operation, PatternType, Permission, Resource
 from segbroker.segments.metadata.acls import Acl
 
 from ..support.counted import CountedName
+from ..support.steps import calls_of
 
 LITERAL, PREFIXED = int(PatternType.LITERAL), int(PatternType.PREFIXED)
 ALLOW, DENY = int(Permission.ALLOW), int(Permission.DENY)
@@ -135,3 +136,29 @@ def test_whether_some_topic_is_allowed_is_one_look_at_each_rule() -> None:
         CountedName.compared = 0
         assert not rules.allows_some(CountedName("User:bob"), "10.0.0.1", int(Operation.WRITE), 2)
         assert CountedName.compared <= 10 * len(allowed)
+
+
+def test_a_question_looks_at_what_its_principal_has_however_many_others_have_the_like() -> None:
+    """Each user has a rule about all topics, one about the cluster, one about a prefix."""
+    users = 300
+    rules = Rules(
+        Acl(kind, name, pattern_type, f"User:u{n}", "*", Operation.WRITE, ALLOW)
+        for n in range(users)
+        for kind, name, pattern_type in (
+            (2, "*", LITERAL),
+            (4, "kafka-cluster", LITERAL),
+            (3, "team-", PREFIXED),
+        )
+    )
+    write = int(Operation.WRITE)
+
+    def asks() -> None:
+        for n in range(users):
+            for kind, name in ((2, "t"), (4, "kafka-cluster"), (3, "team-a")):
+                question = (f"User:u{n}", "10.0.0.1", write, kind)
+                assert rules.verdict(*question, name) is Verdict.ALLOWED
+                assert rules.allows_some(*question)
+
+    assert calls_of(asks) < 150 * users
+    assert rules.verdict("User:v", "10.0.0.1", write, 2, "t") is Verdict.SILENT
+    assert rules.verdict("User:u0", "10.0.0.1", write, 3, "t") is Verdict.UNRULED

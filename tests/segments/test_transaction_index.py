@@ -11,6 +11,7 @@ import pytest
 
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import BatchHeader, check_batch, encode_batch
+from segbroker.segments.log import transaction_index
 from segbroker.segments.log.transaction_index import Aborted, TransactionIndex
 
 RANGES = [Aborted(7, 10 * n, 10 * n + 5) for n in range(6)]
@@ -120,3 +121,46 @@ def test_beside_a_long_range_each_is_looked_at_once_for_all_batches() -> None:
     walk = ranges._replace(rows=rows).walk()
     assert all(walk.has(header_at(1 + 2 * n, 7)) for n in range(100))
     assert rows.looks == 101
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_are_found_whatever_was_forgotten(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_index, "BLOCK", 4)
+    random = Random(seed)
+    index = TransactionIndex()
+    for offset in range(300):
+        producer_id = random.randrange(9)
+        if producer_id not in index.open:
+            index.began(producer_id, offset)
+        elif random.random() < (0.02 if producer_id < 2 else 0.5):
+            index.ended(producer_id, Outcome.ABORT, offset)
+        if random.random() < 0.1:
+            start = random.randrange(offset + 1)
+            match random.randrange(3):
+                case 0:
+                    index.forget_before(start)
+                case 1:
+                    index.forget_at({start})
+                case _:
+                    index.forget_marked(start, range(0, start, 2))
+            index = index.copy()
+        begin, size = random.randrange(offset + 1), random.randrange(1, 60)
+        meant = [
+            row
+            for row in index.aborted
+            if row.last_offset >= begin and row.first_offset < begin + size
+        ]
+        found = index.ranges().between(begin, begin + size)
+        assert found == sorted(meant, key=lambda row: row.first_offset)
+
+
+def test_who_asks_for_ranges_beside_a_long_one_passes_over_most_others() -> None:
+    """A transaction may be open while a million others are aborted."""
+    short = [Aborted(7, 10 * n + 1, 10 * n + 5) for n in range(50 * transaction_index.BLOCK)]
+    long = Aborted(1, 0, 10 * len(short))
+    ranges = TransactionIndex(aborted=[*short, long]).ranges()
+    rows = Counted(ranges.rows)
+    assert ranges._replace(rows=rows).between(20, 40) == [long, *short[2:4]]
+    assert rows.looks == 2, "the block in which it begins, and that of the long one"
