@@ -22,6 +22,14 @@ KAFKA: Final = "org.apache.kafka"
 CLASSES: Final = (
     "kafka.api.AuthorizerIntegrationTest",
     "kafka.api.PlaintextAdminIntegrationTest",
+    "kafka.api.PlaintextConsumerAssignorsTest",
+    "kafka.api.SslAdminIntegrationTest",
+    "kafka.server.ListOffsetsRequestTest",
+    "kafka.server.CreateTopicsRequestTest",
+    "kafka.server.AlterUserScramCredentialsRequestTest",
+    "kafka.server.DescribeUserScramCredentialsRequestTest",
+    "kafka.server.ProduceRequestTest",
+    "kafka.server.EdgeCaseRequestTest",
 )
 ARTIFACTS: Final = (
     Artifact(KAFKA, "kafka_2.13", VERSION),
