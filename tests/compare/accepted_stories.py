@@ -223,6 +223,14 @@ IN_STORIES: Final = (
     ),
     Accepted(
         ApiKey.STREAMS_GROUP_HEARTBEAT,
+        "status",
+        "Kafka forgets that it is to end what was asked to by the heartbeat that made the group",
+        label=LABEL,
+        theirs=ABSENT,
+        ours=ROW,
+    ),
+    Accepted(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
         "error_code",
         "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",
         label=LABEL,
@@ -251,5 +259,16 @@ IN_STORIES: Final = (
         "Kafka writes it down a write later",
         label=LABEL,
         theirs=-1,
+    ),
+    *(
+        Accepted(
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            r"groups\.topics\.partitions\.lag",
+            "who begins behind the end of a partition is not behind it; in Kafka by less than none",
+            label=LABEL,
+            theirs=lag,
+            ours=0,
+        )
+        for lag in range(-9, -1)
     ),
 )

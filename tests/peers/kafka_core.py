@@ -22,6 +22,17 @@ KAFKA: Final = "org.apache.kafka"
 CLASSES: Final = (
     "kafka.api.AuthorizerIntegrationTest",
     "kafka.api.PlaintextAdminIntegrationTest",
+    "kafka.api.PlaintextConsumerAssignorsTest",
+    "kafka.api.TransactionsTest",
+    "kafka.api.SslAdminIntegrationTest",
+    "kafka.api.SaslClientsWithInvalidCredentialsTest",
+    "kafka.api.SaslMultiMechanismConsumerTest",
+    "kafka.server.ListOffsetsRequestTest",
+    "kafka.server.CreateTopicsRequestTest",
+    "kafka.server.AlterUserScramCredentialsRequestTest",
+    "kafka.server.DescribeUserScramCredentialsRequestTest",
+    "kafka.server.ProduceRequestTest",
+    "kafka.server.EdgeCaseRequestTest",
 )
 ARTIFACTS: Final = (
     Artifact(KAFKA, "kafka_2.13", VERSION),

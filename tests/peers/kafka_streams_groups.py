@@ -1,7 +1,7 @@
 """Kafka Streams' own integration tests of a release that has the streams protocol (KIP-1071).
 
 The classes here are those that run applications with `group.protocol=streams`, most of them beside
-the classic protocol, each as a test of its own, and those of tools for groups.
+the classic protocol, each as a test of its own, and those of tools: for groups, and some others.
 Since 4.0 they stand in modules of their own, and their cluster is the one of Kafka's other tests:
 it is replaced as for share groups (shares_harness/KafkaClusterTestKit.java).  Nothing else is
 changed.
@@ -54,6 +54,11 @@ CLASSES: Final = (
             "consumer.group.DescribeConsumerGroupTest",
             "consumer.group.DeleteOffsetsConsumerGroupCommandIntegrationTest",
             "ConfigCommandIntegrationTest",
+            "GetOffsetShellTest",
+            "AclCommandTest",
+            "LogDirsCommandTest",
+            "UserScramCredentialsCommandTest",
+            "DeleteRecordsCommandTest",
         )
     ),
 )
