@@ -1,5 +1,8 @@
 """Partitions of several leaders are assigned, sought, paused, moved, refused and cut off, while
-answers take their time: when it is calm again, each is read to its end, within seconds.
+answers take their time: when it is calm again, each is read to its end, within seconds, and asked
+for of its leader alone, unless it is paused.
+
+Meanwhile what is handed out is what comes next in the log, of the topic of now or of one before.
 
 In simulated time, a seed is a run.
 """
@@ -11,16 +14,22 @@ import pytest
 
 from segbroker.client import fetch_session
 from segbroker.client.connection import Connection
+from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.errors import SegbrokerError
+from segbroker.client.fetch_lanes import SHORT_WAIT_MS
 from segbroker.client.records import TopicPartition
 from segbroker.client.starting import Start
 from segbroker.protocol.frames import FrameReader
+from segbroker.protocol.messages_core import FetchRequest
 
 from .simulated import NOBODY, Broker, Partition, World
 from .test_fetching import Reader, store
 
-STEPS = 60
+STEPS = 200
 CALM_MS = 60_000
+STEADY_MS = 3_000
+# What happens at one moment: far more than is ever needed.
+AT_ONCE_MAX = 1_000
 
 
 class LateWorld(World):
@@ -28,7 +37,7 @@ class LateWorld(World):
 
     def __init__(self, seed: int, brokers: int) -> None:
         super().__init__(create_topics=False, brokers=brokers, seed=seed, request_timeout_ms=5_000)
-        self.late_ms = self.random.choice([0, 5, 500])
+        self.late_ms = self.random.choice([0, 5, 5, 500, 6_000])
         self._late: list[tuple[int, Connection, bytes]] = []
 
     def _exchange(self, connection: Connection, broker: Broker, reader: FrameReader) -> bool:
@@ -44,9 +53,13 @@ class LateWorld(World):
 
     def pass_ms(self, duration_ms: int) -> None:
         end_ms = self.now_ms + duration_ms
+        at_once = 0
         while self.now_ms < end_ms:
+            at_once += 1
+            assert at_once < AT_ONCE_MAX, "it asks again and again"
             if self._hand_over() or self.turn():
                 continue
+            at_once = 0
             wakes = [due for due, _, _ in self._late]
             wake_ms = self.engine.next_wake_ms()
             if wake_ms is not None:
@@ -67,11 +80,18 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         random = self.random = Random(seed)
-        count = random.choice([1, 6, 60])
+        count = random.choice([2, 6, 20])
         self.world = LateWorld(seed, random.choice([1, 2, 3]))
-        self.reader = Reader(self.world, on_reset="start")
+        size = random.choice([1_000, 1 << 20])
+        self.reader = Reader(
+            self.world, on_reset="start", prefetch_bytes=size, fetch_partition_bytes=size // 5
+        )
         self.fetching = self.reader.fetching
         self.world.cluster.create("a", count)
+        # How often the topic was made; and of which one the last record was that was handed out.
+        self.made_count = 0
+        self.read_of: dict[TopicPartition, int] = {}
+        self.deleted: set[TopicPartition] = set()
         self.all = [TopicPartition("a", index) for index in range(count)]
         self.fetching.assign(self.all, "start")
 
@@ -90,16 +110,38 @@ class Storm:
 
     def write(self) -> None:
         for tp in self.some():
-            store(self.partition(tp), [b"x"] * self.random.randrange(1, 4))
+            first = self.partition(tp).log_end
+            offsets = range(first, first + self.random.randrange(1, 4))
+            store(self.partition(tp), [self.value(tp, offset) for offset in offsets])
+
+    def value(self, tp: TopicPartition, offset: int) -> bytes:
+        return b"%d %d %d" % (self.made_count, tp.partition, offset)
 
     def take(self) -> None:
         prefetched = self.fetching.prefetched
         while prefetched.ready or prefetched.errors:
+            positions = {state: state.position for state in prefetched.states()}
             try:
-                if prefetched.take() is None:
-                    return
+                fetched = prefetched.take()
             except SegbrokerError:
-                pass  # it is said, and goes on
+                continue  # it is said, and goes on
+            if fetched is None:
+                return
+            state = fetched.state
+            assert self.fetching.states[state.tp] is state
+            assert not state.paused
+            if state.tp not in self.deleted:
+                assert fetched.from_offset == positions[state]
+            self.check(state.tp, fetched.from_offset, self.fetching.open(fetched))
+
+    def check(self, tp: TopicPartition, offset: int, batch: ConsumedBatch) -> None:
+        for record in batch.records():
+            assert record.value is not None
+            made, partition, written = map(int, record.value.split())
+            assert (partition, written) == (tp.partition, record.offset) == (tp.partition, offset)
+            assert made >= self.read_of.get(tp, 0)
+            self.read_of[tp] = made
+            offset += 1
 
     def assign(self) -> None:
         self.fetching.assign(self.random.choice([self.all, self.some()]), "start")
@@ -130,10 +172,12 @@ class Storm:
             partition.epoch_starts.append((partition.leader_epoch, partition.log_end))
 
     def make_again(self) -> None:
+        self.made_count += 1
         self.world.cluster.create("a", len(self.all))
 
     def delete(self) -> None:
         for tp in self.some():
+            self.deleted.add(tp)
             self.partition(tp).delete(self.partition(tp).log_end)
 
     def refuse(self) -> None:
@@ -149,7 +193,7 @@ class Storm:
     def cut(self) -> None:
         self.random.choice(self.brokers).is_up ^= True
 
-    def calms(self) -> None:
+    def heal(self) -> None:
         for broker in self.brokers:
             broker.is_up = True
         self.world.cluster.forbidden.clear()
@@ -158,6 +202,10 @@ class Storm:
             partition.is_damaged = False
             if partition.leader == NOBODY:
                 partition.leader = self.brokers[-1].number
+
+    def calms(self) -> None:
+        self.world.late_ms = min(500, self.world.late_ms)
+        self.heal()
         self.write()
         self.fetching.assign(self.all, "start")
         self.fetching.resume(None)
@@ -166,27 +214,62 @@ class Storm:
         states = self.fetching.states.items()
         return [tp for tp, state in states if state.position != self.partition(tp).log_end]
 
+    def check_asked(self) -> None:
+        """Each broker is asked for what it leads, at its end, for nothing else, now and then."""
+        asks_before = {broker: len(_fetches(broker)) for broker in self.brokers}
+        self.world.pass_ms(STEADY_MS)
+        self.take()
+        for broker in self.brokers:
+            asks = _fetches(broker)[asks_before[broker] :]
+            wanted = {
+                tp: self.partition(tp).log_end
+                for tp, state in self.fetching.states.items()
+                if self.partition(tp).leader == broker.number and not state.paused
+            }
+            if wanted:
+                assert _asked(broker, asks[-1]) == wanted
+            assert len(asks) <= STEADY_MS / SHORT_WAIT_MS
 
-@pytest.mark.parametrize("seed", range(16))
+
+def _fetches(broker: Broker) -> list[FetchRequest]:
+    return [request for request in broker.requests if isinstance(request, FetchRequest)]
+
+
+def _asked(broker: Broker, last: FetchRequest) -> dict[TopicPartition, int]:
+    """What it is asked for, at which offsets: it remembers that where there is a session."""
+    number = last.session_id or (broker.last_session_id if last.session_epoch == 0 else 0)
+    if number in broker.sessions:
+        rows = [(topic, row) for (topic, _), row in broker.sessions[number].rows.items()]
+    else:
+        rows = [(topic.topic, row) for topic in last.topics for row in topic.partitions]
+    return {TopicPartition(topic, row.partition): row.fetch_offset for topic, row in rows}
+
+
+@pytest.mark.parametrize("seed", range(24))
 def test_when_it_is_calm_again_every_partition_is_read_to_its_end(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storm = Storm(seed)
-    monkeypatch.setattr(fetch_session, "PARTITIONS_MIN", storm.random.choice([1, 4, 50]))
+    monkeypatch.setattr(fetch_session, "PARTITIONS_MIN", storm.random.choice([1, 1, 1, 50]))
     world = storm.world
     does: list[Callable[[], None]] = [
         *(storm.write, storm.take) * 3,
         *(storm.assign, storm.come_back, storm.seek, storm.pause, storm.resume),
         *(storm.move, storm.make_again, storm.delete, storm.refuse),
-        *(storm.end_sessions, storm.cut),
+        *(storm.end_sessions, storm.cut, storm.heal, storm.heal),
     ]
     for _ in range(STEPS):
         storm.random.choice(does)()
         world.pass_ms(storm.random.choice([0, 0, 5, 300, 2_000]))
-    for _ in range(4):  # what was read to its end is asked for again, too
+    for _ in range(2):  # what was read to its end is asked for again, too
         storm.calms()
         ends_ms = world.now_ms + CALM_MS
         while storm.left() and world.now_ms < ends_ms:
             world.pass_ms(100)
             storm.take()
         assert not storm.left()
+        assert not storm.fetching.prefetched.buffered_bytes
+        storm.pause()
+        storm.check_asked()
+        storm.fetching.resume(None)
+        storm.check_asked()

@@ -3,6 +3,8 @@
 import pytest
 
 from segbroker.client.settings import ConsumerSettings
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.headers import parse_request_header
 from segbroker.protocol.messages_core import FetchRequest
 
 from .simulated import World
@@ -47,3 +49,39 @@ def test_a_leader_with_much_to_read_does_not_keep_the_others_from_being_asked() 
     reader = Reader(world, prefetch_bytes=1_000, fetch_bytes=1_000, fetch_partition_bytes=1_000)
     reader.fetching.subscribe(["a"], "start")
     assert b"little" in [record.value for record in reader.read(20)]
+
+
+def test_of_a_partition_no_more_is_fetched_ahead_than_it_may_have() -> None:
+    """While its leader is asked for another one."""
+    world = World(create_topics=False)
+    much, _ = world.cluster.create("a", 2)
+    for _ in range(200):
+        store(much, [b"x" * 500])
+    reader = Reader(world, fetch_partition_bytes=1_000)
+    reader.fetching.subscribe(["a"], "start")
+    ends_ms = world.now_ms + 10_000
+    world.run(lambda: world.now_ms >= ends_ms)
+    assert 1_000 <= reader.fetching.prefetched.buffered_bytes < 2_000
+
+
+def test_a_partition_that_moved_is_not_waited_for_at_a_leader_of_before_that_is_silent() -> None:
+    world = World(create_topics=False, brokers=2, metadata_max_age_ms=1_000)
+    (partition,) = world.cluster.create("a")
+    store(partition, [b"there"])
+    silent = world.cluster.brokers[1]
+    answer, asked = silent.answer, []
+
+    def say_nothing(frame: memoryview) -> bytes | None:
+        if parse_request_header(frame).api_key != ApiKey.FETCH:
+            return answer(frame)
+        asked.append(frame)
+        return b""
+
+    silent.answer = say_nothing  # type: ignore[method-assign]
+    reader = Reader(world)
+    reader.fetching.subscribe(["a"], "start")
+    world.run(lambda: bool(asked))
+    asked_ms = world.now_ms
+    world.cluster.move("a", 0, 2)
+    assert [record.value for record in reader.read(1)] == [b"there"]
+    assert world.now_ms < asked_ms + world.settings.request_timeout_ms
