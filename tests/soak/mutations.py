@@ -70,7 +70,7 @@ MODULES = (
     *("transactions", "committed", "first_stamps", "dirtiness", "identity", "journaling"),
     *("share_groups", "epochs", "restoring", "renewing", "doubting", "unsynced"),
 )
-PLAN = Plan(thin_every=60, alike_every=16, settle_every=16, nested_every=60)
+PLAN = Plan(thin_every=70, alike_every=16, settle_every=16, nested_every=60)
 MUTANTS_PER_LINE = 50
 FORKING = multiprocessing.get_context("fork")
 

@@ -65,8 +65,10 @@ def interpreter(release: Release, cache: Path) -> Path:
             unfinished = place.with_name(f"{place.name}.unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
             venv.create(unfinished)
-            # The venv has no pip: ours installs into it, which is seconds faster.
-            _pip("--python", str(unfinished / "bin" / "python"), "install", *release.requirements)
+            # The venv has no pip: ours installs into it, which is seconds faster.  What is imported
+            # is compiled then.
+            into = ("--python", str(unfinished / "bin" / "python"), "install", "--no-compile")
+            _pip(*into, *release.requirements)
             unfinished.rename(place)
     return place / "bin" / "python"
 

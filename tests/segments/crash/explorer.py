@@ -96,13 +96,14 @@ class Plan:
     settle_every: int = 1
     """Recover once more, and write to, one recovered disk of so many."""
     thin_every: int = 0
-    """After so many images look at one of two, after as many more at one of three, and so on;
-    0: at every one.  Those that a crash inside a recovery leaves do not count."""
+    """After so many images were recovered look at one kind of two that were not met yet, after as
+    many more at one of three, and so on; 0: at every one.  What is of a kind with an earlier one is
+    looked at always.  Images that a crash inside a recovery leaves do not count."""
     nested_every: int = 0
     """Crash inside the recovery of one image of so many; 0: never."""
     nested_depth: int = 1
     inner_every: int = 1
-    """Of the images that such a crash leaves look at one of so many."""
+    """Of the kinds of images that such a crash leaves look at one of so many."""
     collect: bool = False
     instead: "Callable[[Explorer], None] | None" = None
     """Done after each operation in place of all that (second_life.py)."""
@@ -166,6 +167,10 @@ class Explorer:
         self._settled: dict[tuple[int, int], Seen] = {}
         self._sound: set[tuple[int, int, bool]] = set()
         """(number of a sight, promise, whether killed) that was judged and found right."""
+        self._left_out: set[tuple[tuple[int, int], int]] = set()
+        """(key, depth) of images that are not looked at."""
+        self._recovered = 0
+        """Images of the scenario itself, without those of crashes inside recovery."""
         self._looked_at = -1
         self._began_s = time.process_time()
         self._last = ""
@@ -222,13 +227,21 @@ class Explorer:
         examined = self._examined.get(image.key)
         is_new = examined is None
         if examined is None:
-            if image.key[0] % self._of_so_many(depth):
+            if (image.key, depth) in self._left_out:
+                return
+            kind = image.kind
+            if kind not in self._kinds and kind[0] % self._of_so_many(depth):
+                self._left_out.add((image.key, depth))
                 return
             if time.monotonic() > self._plan.deadline_s:
                 return
+            before = self.counts.recovered
+            examined = self._examined[image.key] = self._outcome(image, kind)
             self.counts.images += 1
-            self.counts.nested += depth > 0
-            examined = self._examined[image.key] = self._outcome(image)
+            if depth:
+                self.counts.nested += 1
+            else:
+                self._recovered += self.counts.recovered - before
         self._judged.add(key)
         self.counts.covered += 1
         self.counts.judged += 1
@@ -250,15 +263,14 @@ class Explorer:
             self._crash_inside_recovery(image, depth + 1, is_kill=is_kill)
 
     def _of_so_many(self, depth: int) -> int:
-        """One image of so many is looked at, by now."""
+        """Of the kinds that were not met yet one of so many is looked at, by now."""
+        if depth:
+            return self._plan.inner_every
         thin = self._plan.thin_every
-        outer = self.counts.images - self.counts.nested
-        many = 1 + outer // thin if thin else 1
-        return many * self._plan.inner_every if depth else many
+        return 1 + self._recovered // thin if thin else 1
 
-    def _outcome(self, image: Image) -> _Examined:
+    def _outcome(self, image: Image, kind: Kind) -> _Examined:
         """Of its kind, where that is known; now and then, and with `alike_every` 1, of itself."""
-        kind = image.kind
         known = self._kinds.get(kind)
         every = self._plan.alike_every
         if known is not None and (every == 0 or image.key[0] // 8 % every):

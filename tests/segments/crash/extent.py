@@ -5,7 +5,7 @@ from typing import Final
 from ...support.extent import share
 
 QUICK: Final = {
-    "thin_every": share(800, 1_500),
+    "thin_every": share(120, 600),
     "alike_every": share(64, 16),
     "settle_every": 8,
     "nested_every": share(320, 40),
