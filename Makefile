@@ -5,8 +5,6 @@ STAMP = $(VENV)/.installed
 SPARK_STAMP = $(VENV)/.installed-spark
 COMPILED = $(VENV)/.tests-compiled
 ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
-# Of the thousands of modules that come along few are imported: who imports one first compiles it.
-PIP = $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile
 # What an editable install depends on: the recipe, the kernel, and which modules exist.
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
@@ -27,7 +25,7 @@ install: $(STAMP)  ## Make the venv and install; again by itself after a module 
 
 $(STAMP): $(RECIPE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[dev,arrow]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,arrow]'
 	@find $(ROOMS) -name '*.py' | sort > $(VENV)/.modules
 	@touch $(STAMP)
 
@@ -58,7 +56,7 @@ wheel: install   ## The wheel without that jar, which needs neither Spark nor a 
 
 # The package is there: by its name pip brings what the extra needs, and does not make it anew.
 $(SPARK_STAMP): setup.cfg | $(STAMP)
-	$(PIP) 'segbroker[spark]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'segbroker[spark]'
 	@touch $(SPARK_STAMP)
 
 demo: install spark  ## The main job on real input: 336,776 flights in and out again
