@@ -10,6 +10,7 @@ answered may be in the log, and is recognised there under the identity it had.  
 whose own batches were not refused goes on as it was until they are answered.
 """
 
+from collections.abc import Iterable
 from random import Random
 
 from segbroker.protocol.errors import ErrorCode
@@ -124,6 +125,22 @@ class Identity:
         if _may_be_there(queue):
             return True
         self._renumber(queue, self.producer_id, self.epoch)
+        return True
+
+    def may_forget(self, queues: Iterable[PartitionQueue]) -> bool:
+        """Whether partitions may begin at 0 again, as if they were new: their topic may come back
+        as it was, and take what has a number of before for a repetition.  So there is an epoch
+        above theirs from now on, where that is this producer's to say."""
+        epochs = [
+            queue.epoch
+            for queue in queues
+            if queue.producer_id == self.producer_id and queue.next_sequence
+        ]
+        if not epochs or self._is_given:
+            return not epochs
+        self.epoch = max(self.epoch, max(epochs) + 1)
+        if self.epoch > EPOCH_MAX:
+            self.producer_id = -1
         return True
 
     def _renumber(self, queue: PartitionQueue, producer_id: int, epoch: int) -> None:

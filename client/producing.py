@@ -147,7 +147,9 @@ class Producing:
         self._told = names
         self._tell_topics(names)
         for name in filter(self.engine.cluster.is_long_gone, names):
-            self.accumulator.let_go(name)
+            topic = self.accumulator.topics.get(name)
+            if topic is not None and self._identity.may_forget(topic.partitions.values()):
+                self.accumulator.let_go(name)
 
     def _tell_topics(self, names: Collection[str]) -> None:
         for name in names:

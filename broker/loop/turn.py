@@ -146,6 +146,7 @@ class Turn:
         while self._waking:
             try:
                 if not self._waking[0].look_on(pace):
+                    self._waking.rotate(-1)  # the others have their turn, too
                     return
                 self._waking.popleft()
             except Exception:  # a bug: the others are looked at all the same

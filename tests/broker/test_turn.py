@@ -99,6 +99,30 @@ async def test_a_partition_whose_readers_had_no_turn_is_looked_at_again(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_partition_whose_readers_look_again_and_again_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+    class Endless(Woken):
+        def wake(self) -> bool:
+            return self.count == 0
+
+        def look_on(self, pace: Pace) -> bool:
+            super().look_on(pace)
+            return False  # it had an append in each turn
+
+    turn = Turn()
+    endless, other = Endless(), Woken()
+    turn.wake(endless)
+    turn.end()
+    turn.wake(other)
+    for _ in range(3):
+        turn.wake(endless)
+        turn.end()
+    assert (endless.count, other.count) == (3, 1)
+
+
 async def test_what_fails_to_wake_does_not_stop_the_others() -> None:
     class Broken(Woken):
         def look_on(self, pace: Pace) -> bool:

@@ -8,11 +8,12 @@ from segbroker.client import cluster as cluster_view
 from segbroker.client.errors import SegbrokerError
 from segbroker.client.inbox import Many
 from segbroker.client.records import TopicPartition
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import MetadataRequest
 
 from .simulated import World
 from .test_fetching import Reader, store
-from .test_producing import Sender
+from .test_producing import Sender, coordinate, run
 
 
 def asked_for(world: World) -> list[list[str | None]]:
@@ -172,6 +173,49 @@ def test_a_topic_that_is_away_for_a_while_goes_on_as_it_was() -> None:
     sender.flush()
     assert [*sender.accumulator.topics["a"].partitions.values()] == [queue]
     assert world.stored("a") == [b"x", b"y"]
+
+
+def test_what_is_sent_to_a_topic_that_comes_back_after_long_is_no_repetition() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    sender.send("stays", b"x")
+    sender.flush()
+    topic = world.cluster.topics.pop("a")
+    let_pass(world, LONG_MS)
+    assert "a" not in sender.accumulator.topics
+    world.cluster.topics["a"] = topic
+    for number in range(5):
+        sender.send("a", b"%d" % number)
+        sender.send("stays", b"%d" % number)
+        sender.flush()
+    assert world.stored("a") == world.stored("stays") == [b"x", b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("is_within", [False, True])
+def test_what_a_transaction_sends_to_a_topic_that_comes_back_is_no_repetition(
+    *, is_within: bool
+) -> None:
+    """Under version 1, where a transaction has the epoch of the one before."""
+    world = World()
+    coordinate(world, added=ErrorCode.NONE)
+    sender = Sender(world, transactional_id="tx")
+    transactions = sender.producing.in_transactions
+    run(world, transactions.begin())
+    transactions.open(world)
+    sender.send("t", b"x")
+    sender.flush()
+    topic = world.cluster.topics.pop("t")
+    if not is_within:
+        run(world, transactions.commit())
+    let_pass(world, LONG_MS)
+    world.cluster.topics["t"] = topic
+    if not is_within:
+        run(world, transactions.begin())
+        transactions.open(world)
+    sender.send("t", b"y")
+    run(world, transactions.commit())
+    assert world.stored("t") == [b"x", b"y"]
 
 
 def test_a_topic_that_somebody_has_records_for_is_not_let_go() -> None:
