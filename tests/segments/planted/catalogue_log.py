@@ -361,7 +361,8 @@ LOG_BUGS: tuple[Bug, ...] = (
         "salvaging",
         "    empty_from = log.active.number + (log.active.size > 0)\n",
         "    empty_from = log.active.number + 1\n",
-        "a_sync_of_names_fails_and_the_last_segment_is_empty",
+        "tests.segments.test_failing_names:"
+        "test_a_sync_of_names_that_fails_costs_nothing_that_was_acknowledged[rolls_by_age-disk]",
     ),
     Bug(
         "names_that_waited_for_a_sync_that_failed_are_believed",
