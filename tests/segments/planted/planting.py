@@ -119,9 +119,12 @@ def called(bug: Bug) -> tuple[Callable[..., None], tuple[object, ...]]:
         return found_by, ()
     for mark in getattr(found_by, "pytestmark", ()):
         if mark.name == "parametrize":
-            for value in mark.args[1]:
-                if wanted == getattr(value, "__name__", str(value)):  # its id, as pytest forms it
-                    return found_by, (value,)
+            is_one = isinstance(mark.args[0], str) and "," not in mark.args[0]
+            for row in mark.args[1]:
+                values = (row,) if is_one else tuple(row)
+                ids = (getattr(value, "__name__", str(value)) for value in values)
+                if wanted == "-".join(ids):  # as pytest forms it
+                    return found_by, values
     raise LookupError(f"{bug.found_by} has no such parameter")
 
 
