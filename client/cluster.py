@@ -245,9 +245,10 @@ class Cluster:
         return view is not None and view.is_gone
 
     def is_long_gone(self, topic: str) -> bool:
-        """Whether it has not been there for so long that it may be forgotten."""
+        """Whether it has not been there for so long that it may be forgotten: not before it is
+        settled, as somebody may wait for that."""
         view = self.topics.get(topic)
-        return view is not None and view.gone_for_ms >= GONE_MS_MAX
+        return view is not None and view.is_settled and view.gone_for_ms >= GONE_MS_MAX
 
     def topic_id(self, topic: str) -> UUID:
         """The id of the topic as last heard of; zero where none is known."""

@@ -233,6 +233,25 @@ def test_a_topic_that_somebody_has_records_for_is_not_let_go() -> None:
     assert world.stored("a") == [b"y"]
 
 
+def test_a_topic_that_somebody_waits_for_is_not_let_go_by_one_look_behind_an_outage() -> None:
+    world = World()
+    world.cluster.auto_create = False
+    sender = Sender(world, delivery_timeout_ms=10 * LONG_MS)
+    waits = sender.try_send("a", b"x")
+    world.run(lambda: bool(asked_for(world)))
+    world.broker.is_up = False
+    let_pass(world, LONG_MS)
+    assert not waits.done
+    count = len(asked_for(world))
+    world.broker.is_up = True
+    world.run(lambda: len(asked_for(world)) > count)
+    world.cluster.create("a")
+    world.run(lambda: waits.done)
+    sender.send("a", b"x")
+    sender.flush()
+    assert world.stored("a") == [b"x"]
+
+
 def test_many_records_go_on_when_their_topic_was_let_go_between_two_batches() -> None:
     world = World()
     sender = Sender(world, buffer_bytes=4_096, batch_bytes=2_048, delivery_timeout_ms=60_000)
