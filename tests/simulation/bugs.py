@@ -294,6 +294,7 @@ BUGS = (
         replaced(FetchLanes, "_send_fetch", _never_hurried),
         {"faults": ((0.6, "kill"), (0.9, "kill")), "last_crash": "kill"},
         durability="ephemeral",
+        seed=8,
         fetch_wait_ms=15_000,
     ),
     Bug(

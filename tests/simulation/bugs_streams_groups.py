@@ -137,7 +137,7 @@ BUGS = (
         COME_AND_GO_ON,
         topics=HAVE,
         seeds_max=20,
-        seed=5,
+        seed=8,
     ),
     Bug(
         "what a thread was told is not written down",
