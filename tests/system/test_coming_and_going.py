@@ -45,15 +45,14 @@ class Growth:
 
 
 def test_what_comes_and_goes_leaves_nothing() -> None:
-    numbers = iter(range(3 * NAMES))
+    looks = []
     with EmbeddedBroker(**SETTINGS) as broker:
         prepare(broker.address)
-        looks = []
-        for _ in range(3):
-            for _ in range(NAMES):
-                use_once(broker.address, next(numbers))
-            looks.append(kept())
-        growth = Growth(*looks[:2])
+        for number in range(3 * NAMES):
+            if number in (NAMES, 2 * NAMES):
+                looks.append(kept())
+            use_once(broker.address, number)
+        growth = Growth(*looks)
         until(lambda: not growth.rows(), growth, pause_s=5)
 
 
@@ -70,7 +69,7 @@ class Planted:
 def test_what_grows_with_each_name_is_told_of() -> None:
     planted, looks = Planted(), []
     for number in range(3 * NAMES):
-        planted._names[f"one-{number}"] = number
-        if number % NAMES == NAMES - 1:
+        if number in (NAMES, 2 * NAMES):
             looks.append(kept())
-    assert "segbroker.planted.Planted._names: 3, 6, 9" in Growth(*looks[:2]).rows()
+        planted._names[f"one-{number}"] = number
+    assert "segbroker.planted.Planted._names: 3, 6, 9" in Growth(*looks).rows()
