@@ -127,10 +127,11 @@ class Identity:
         self._renumber(queue, self.producer_id, self.epoch)
         return True
 
-    def may_forget(self, queues: Iterable[PartitionQueue]) -> bool:
-        """Whether partitions may begin at 0 again, as if they were new: their topic may come back
-        as it was, and take what has a number of before for a repetition.  So there is an epoch
-        above theirs from now on, where that is this producer's to say."""
+    def lets_go_of(self, queues: Iterable[PartitionQueue]) -> bool:
+        """Have an epoch above that of these partitions from now on, if they have numbered in the
+        present one; False where it is not this producer's to say.  Then they may begin at 0 again,
+        as if they were new: else their topic, come back as it was, would take what has a number of
+        before for a repetition."""
         epochs = [
             queue.epoch
             for queue in queues

@@ -148,7 +148,7 @@ class Producing:
         self._tell_topics(names)
         for name in filter(self.engine.cluster.is_long_gone, names):
             topic = self.accumulator.topics.get(name)
-            if topic is not None and self._identity.may_forget(topic.partitions.values()):
+            if topic is not None and self._identity.lets_go_of(topic.partitions.values()):
                 self.accumulator.let_go(name)
 
     def _tell_topics(self, names: Collection[str]) -> None:
