@@ -16,7 +16,7 @@ POINTS = 25
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", share((1, 2), (1, 2, 3, 4)))
+@pytest.mark.parametrize("seed", share((1,), (1, 2, 3, 4)))
 def test_kills_at_system_calls_leave_one_unbroken_history(seed: int, tmp_path: Path) -> None:
     traced.require_strace()
     points = draw_points(seed, POINTS)

@@ -23,5 +23,5 @@ def _quiet() -> Iterator[None]:
 
 TestCrashes = CrashMachine.TestCase
 TestCrashes.settings = settings(
-    max_examples=share(250, 1_000), stateful_step_count=25, deadline=None
+    max_examples=share(150, 1_000), stateful_step_count=25, deadline=None
 )

@@ -27,7 +27,7 @@ NAMES = [name for name in SCENARIOS if name not in NOT_LOOKED_AT]
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-@pytest.mark.parametrize("name", share(["closed_while_empty", *NAMES[::16]], NAMES))
+@pytest.mark.parametrize("name", share(["closed_while_empty", *NAMES[::32]], NAMES))
 def test_what_a_start_after_a_kill_has_seen_outlives_a_power_cut(name: str) -> None:
     life = SecondLife(alike_every=ALIKE_EVERY)
     with silence():

@@ -15,6 +15,7 @@ from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import segbroker
 from segbroker.spark import ensure_java
 
+from ..support.extent import share
 from .bare_machine import path_without_java
 from .snippets import snippets
 from .topics import Topics
@@ -26,16 +27,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 PROGRAM = [sys.executable, "-m", "segbroker.cli"]
 
 
-@pytest.mark.usefixtures("brief_java")
-@pytest.mark.parametrize(
-    ("number", "to", "code"),
-    [
-        (signal.SIGINT, os.kill, 130),
-        (signal.SIGTERM, os.kill, 143),
-        (signal.SIGTERM, os.killpg, 143),  # as `timeout` and systemd do: it ends the JVM, too
-    ],
-    ids=["ctrl-c", "sigterm", "sigterm to all"],
+INTERRUPTED = (
+    pytest.param(signal.SIGINT, os.kill, 130, id="ctrl-c"),
+    pytest.param(signal.SIGTERM, os.kill, 143, id="sigterm"),
+    # As `timeout` and systemd do: it ends the JVM, too.
+    pytest.param(signal.SIGTERM, os.killpg, 143, id="sigterm to all"),
 )
+
+
+@pytest.mark.usefixtures("brief_java")
+@pytest.mark.parametrize(("number", "to", "code"), share(INTERRUPTED[::2], INTERRUPTED))
 def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
     bootstrap: str,
     topics: Topics,
@@ -61,7 +62,10 @@ def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
 
 
 @pytest.mark.usefixtures("brief_java")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    share([(signal.SIGINT, 130)], [(signal.SIGINT, 130), (signal.SIGTERM, 143)]),
+)
 def test_a_start_of_spark_that_is_interrupted_ends_without_a_traceback(
     number: signal.Signals, code: int
 ) -> None:

@@ -12,3 +12,6 @@ QUICK: Final = {
     "inner_every": share(4, 1),
 }
 """Fields of explorer.Plan."""
+
+THIN_EVERY_FOR_NO_BUG: Final = share(15, 600)
+"""Instead, for scenarios that no planted bug is looked for in."""
