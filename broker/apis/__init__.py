@@ -12,6 +12,7 @@ A module imports only what stands above it:
     acl_apis user_apis quota_apis sasl_apis             access
     later_reply         answers that wait for others or for the disk
     sign_of_life        when a member has said what it says
+    kept_answers        answers to members that wait until what they tell is durable
     mixed_groups        classic members in KIP-848 groups
     group_admin group_apis consumer_group_apis share_group_apis offset_store    groups
     streams_requests internal_topics streams_group_apis streams_descriptions    streams groups

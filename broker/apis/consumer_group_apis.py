@@ -52,6 +52,7 @@ from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
 from .group_admin import GROUP_OPERATIONS
+from .kept_answers import refuse_when_kept, when_kept
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
 from .sign_of_life import check_waits
@@ -81,18 +82,17 @@ def consumer_group_heartbeat(
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
+
+    def refuse(code: ErrorCode, message: str) -> None:
+        slot.answer(_refusal(code, message))
+
     try:
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
-        refusal = _refusal(exc.code, exc.message)
         if request.member_epoch >= JOIN:
-            slot.answer(refusal)
-            return
-
-        def gone(error: OSError | None) -> None:  # it may have left before, and asks again
-            slot.answer(refusal if error is None else _not_durable(error))
-
-        core.groups.when_kept(group, request.member_id, gone)
+            refuse(exc.code, exc.message)
+        else:
+            refuse_when_kept(core, group, request.member_id, exc, refuse)
         return
     core.groups.install(group)
     member = group.members.get(told.member_id)
@@ -101,31 +101,18 @@ def consumer_group_heartbeat(
             core.groups.room.put(request.group_id, known.member_id, 0)
         takes_room(core, request.group_id, beat, consumer_size(member))
 
-    def kept(error: OSError | None) -> None:
-        if error is None and group.members.get(told.member_id) is member:
-            if member is not None and not slot.done:  # it stays, and is there to be told
-                core.groups.was_told(group, told.member_id, told.assignment)
-            slot.answer(_told(core, request, told))
-        elif error is None:
-            # Dropped meanwhile: another may be told in the same turn that it has what this one had.
-            message = f"{told.member_id!r} is no member any more"
-            slot.answer(_refusal(ErrorCode.UNKNOWN_MEMBER_ID, message))
-        else:
-            slot.answer(_not_durable(error))
+    def tell() -> None:
+        if member is not None and not slot.done:  # it stays, and is there to be told
+            core.groups.was_told(group, told.member_id, told.assignment)
+        slot.answer(_told(core, request, told))
 
-    core.groups.when_kept(group, told.member_id, kept)
-    core.groups.changed(group)
+    when_kept(core, group, told.member_id, tell, refuse)
 
 
 def _refusal(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
     )
-
-
-def _not_durable(error: OSError) -> ConsumerGroupHeartbeatResponse:
-    message = f"what was to be told is not durable: {error}"
-    return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
 
 def _told(

@@ -126,7 +126,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
                 row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 row.authorized_operations = NOT_ASKED
                 is_share = core.groups.share_groups.has(name)
-                is_other = is_share or core.groups.get_streams(name) is not None
+                is_other = is_share or core.groups.get_epochal(name) is not None
                 why = "is not a classic group" if is_other else "not found"
                 row.error_message = f"Group {name} {why}."
             continue

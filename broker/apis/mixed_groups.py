@@ -1,9 +1,8 @@
 """Requests of classic members whose group is one of KIP-848's protocol.
 
-What they are told is durable first, as for the others in such a group (consumer_group_apis.py).
+What they are told is durable first, as for the others in such a group (kept_answers.py).
 """
 
-from collections.abc import Callable
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
@@ -24,6 +23,7 @@ from ..groups.group_turning import check_mixing
 from ..groups.member_sizes import consumer_size
 from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
+from .kept_answers import when_kept
 
 
 def join(core: Core, group: ConsumerGroup, joining: Joining, before: str, done: OnJoined) -> None:
@@ -42,10 +42,10 @@ def join(core: Core, group: ConsumerGroup, joining: Joining, before: str, done: 
         core.groups.room.put(group.group_id, before, 0)
         core.groups.room.put(group.group_id, joined.member_id, consumer_size(member))
 
-    def refused(code: ErrorCode) -> None:
+    def refuse(code: ErrorCode, _: str) -> None:
         done(Joined(code, joining.member_id))
 
-    _when_kept(core, group, joined.member_id, lambda: done(joined), refused)
+    when_kept(core, group, joined.member_id, lambda: done(joined), refuse)
 
 
 def sync(core: Core, group: ConsumerGroup, request: SyncGroupRequest, done: OnSynced) -> None:
@@ -74,10 +74,10 @@ def sync(core: Core, group: ConsumerGroup, request: SyncGroupRequest, done: OnSy
             core.groups.was_told(group, request.member_id, has)
         done(synced)
 
-    def refused(code: ErrorCode) -> None:
+    def refuse(code: ErrorCode, _: str) -> None:
         done(Synced(code))
 
-    _when_kept(core, group, request.member_id, tell, refused)
+    when_kept(core, group, request.member_id, tell, refuse)
 
 
 def heartbeat(
@@ -95,25 +95,3 @@ def heartbeat(
     )
     core.groups.changed(group)
     return code
-
-
-def _when_kept(
-    core: Core,
-    group: ConsumerGroup,
-    member_id: str,
-    tell: Callable[[], None],
-    refuse: Callable[[ErrorCode], None],
-) -> None:
-    """Answer a member when what is known of it is durable, if it is a member still."""
-    member = group.members.get(member_id)
-
-    def kept(error: OSError | None) -> None:
-        if error is not None:
-            refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif group.members.get(member_id) is not member:
-            refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-        else:
-            tell()
-
-    core.groups.when_kept(group, member_id, kept)
-    core.groups.changed(group)

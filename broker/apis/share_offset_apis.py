@@ -14,10 +14,11 @@ To be put somewhere a group need not exist: it does from then on.  Any offset wi
 negative; Kafka takes -1, too, for "as if it were new there".  Where the metadata of the broker is
 full a group is put nowhere that it does not stand already (POLICY_VIOLATION).
 
-What a request asks about twice, be it a group, a topic or a partition, is answered once; a group
-the second time with 42.  Many rows are stored as if they were several requests, ROWS_MAX each, so
-whether the group has members is looked at again for each.  Without `share` in group_protocols all
-three are answered 35 UNSUPPORTED_VERSION, and offered all the same, as by Kafka.
+What describe or delete names twice, be it a group, a topic or a partition, is answered once; a
+group the second time with 42.  Where a group is put twice it stands where it was put last.  Many
+rows are stored as if they were several requests, ROWS_MAX each, so whether the group has members is
+looked at again for each.  Without `share` in group_protocols all three are answered 35
+UNSUPPORTED_VERSION, and offered all the same, as by Kafka.
 """
 
 from collections.abc import Iterable, Sequence

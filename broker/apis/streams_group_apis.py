@@ -37,6 +37,7 @@ from ..groups.task_assignor import Task
 from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 from .internal_topics import make_internal
+from .kept_answers import refuse_when_kept, when_kept
 from .later_reply import LaterReply
 from .sign_of_life import check_waits
 from .streams_requests import beat_of
@@ -66,20 +67,19 @@ def streams_group_heartbeat(
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
+
+    def refuse(code: ErrorCode, message: str) -> None:
+        slot.answer(_refusal(code, message))
+
     try:
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
-        refusal = _refusal(exc.code, exc.message)
         if request.member_epoch >= JOIN:
-            slot.answer(refusal)
-            return
-
-        def gone(error: OSError | None) -> None:  # it may have left before, and asks again
-            slot.answer(refusal if error is None else _not_durable(error))
-
-        core.groups.when_kept_streams(group, request.member_id, gone)
+            refuse(exc.code, exc.message)
+        else:
+            refuse_when_kept(core, group, request.member_id, exc, refuse)
         return
-    core.groups.install_streams(group)
+    core.groups.install(group)
     if size:
         room.put(request.group_id, WHOLE, size)
     member = group.members.get(told.member_id)
@@ -88,29 +88,16 @@ def streams_group_heartbeat(
     beside = make_internal(core, call.peer, group) if member is not None else ""
     response = _told(core, request, group, told, beside)
 
-    def kept(error: OSError | None) -> None:
-        if error is None and group.members.get(told.member_id) is member:
-            if member is not None and not slot.done:  # it stays, and is there to be told
-                core.groups.was_told_streams(group, told)
-            slot.answer(response)
-        elif error is None:
-            # Dropped meanwhile: another may be told in the same turn that it has what this one had.
-            message = f"{told.member_id!r} is no member any more"
-            slot.answer(_refusal(ErrorCode.UNKNOWN_MEMBER_ID, message))
-        else:
-            slot.answer(_not_durable(error))
+    def tell() -> None:
+        if member is not None and not slot.done:  # it stays, and is there to be told
+            core.groups.was_told_streams(group, told)
+        slot.answer(response)
 
-    core.groups.when_kept_streams(group, told.member_id, kept)
-    core.groups.changed(group)
+    when_kept(core, group, told.member_id, tell, refuse)
 
 
 def _refusal(code: ErrorCode, message: str | None) -> StreamsGroupHeartbeatResponse:
     return StreamsGroupHeartbeatResponse(error_code=code, error_message=message)
-
-
-def _not_durable(error: OSError) -> StreamsGroupHeartbeatResponse:
-    message = f"what was to be told is not durable: {error}"
-    return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
 
 def _group(core: Core, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:

@@ -27,7 +27,7 @@ DeleteRecords of a topic that is compacted and no more: 44 POLICY_VIOLATION, as 
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import trio
@@ -83,6 +83,9 @@ _BOTH: Final = "You may not specify both topic name and topic id."
 _NAME_TWICE: Final = "Duplicate topic name."
 _ID_TWICE: Final = "Duplicate topic id."
 _SAME: Final = "The provided topic name maps to an ID that was already supplied."
+
+_Doomed: TypeAlias = dict[str, DeleteTopicsResponseTopic]
+"""The topics that are to be deleted, by name, and their rows of the answer."""
 
 
 async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
@@ -224,6 +227,25 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
     if not core.config.delete_topics:
         return _deletion_disabled(call)
     pace = Pace()
+    rows, doomed, ids = await _meant_to_go(core, request, pace)
+    if core.quotas is not None:
+        await _charge_deletions(core, call, doomed, pace)
+    outcomes = await core.topics.delete_all(doomed, ids)
+    for name, row in doomed.items():
+        outcome = outcomes[name]
+        if isinstance(outcome, UnknownTopic) and name in ids:  # meanwhile, and maybe made anew
+            row.name, row.error_code, row.error_message = None, *_no_such_id(ids[name])
+        elif isinstance(outcome, StorageError):
+            row.error_code, row.error_message = wire_error(outcome)
+        await pace.step()
+    return DeleteTopicsResponse(responses=rows)
+
+
+async def _meant_to_go(
+    core: Core, request: DeleteTopicsRequest, pace: Pace
+) -> tuple[list[DeleteTopicsResponseTopic], _Doomed, dict[str, UUID]]:
+    """Which topics a request means: all rows of its answer, those of topics that are to go by name,
+    and by name the ids that these were asked for by."""
     by_name = [
         DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID) for name in request.topic_names
     ]
@@ -234,7 +256,7 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
         await pace.step()
     rows = []
     told: set[str | UUID] = set()
-    doomed: dict[str, DeleteTopicsResponseTopic] = {}
+    doomed: _Doomed = {}
     ids: dict[str, UUID] = {}
     for asked in asked_for:
         await pace.step()
@@ -263,7 +285,14 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
         rows.append(row)
-    for name, row in tuple(doomed.items()) if core.quotas is not None else ():
+    return rows, doomed, ids
+
+
+async def _charge_deletions(
+    core: Core, call: Call[DeleteTopicsRequest], doomed: _Doomed, pace: Pace
+) -> None:
+    """Those that a quota does not let go are doomed no more; their rows say why."""
+    for name, row in tuple(doomed.items()):
         await pace.step()
         meta = core.topics.get(name)
         if meta is None:
@@ -273,15 +302,6 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
             del doomed[name]
-    outcomes = await core.topics.delete_all(doomed, ids)
-    for name, row in doomed.items():
-        outcome = outcomes[name]
-        if isinstance(outcome, UnknownTopic) and name in ids:  # meanwhile, and maybe made anew
-            row.name, row.error_code, row.error_message = None, *_no_such_id(ids[name])
-        elif isinstance(outcome, StorageError):
-            row.error_code, row.error_message = wire_error(outcome)
-        await pace.step()
-    return DeleteTopicsResponse(responses=rows)
 
 
 def _deletion_disabled(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:

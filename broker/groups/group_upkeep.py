@@ -194,26 +194,13 @@ class GroupUpkeep(GroupOffsets):
             self._next_round_ms = monotonic_ms() + rest_ms
 
     def _visit(self, group_id: str, now_ms: int | None) -> Iterator[None]:
+        """One group, in pieces: written down where that has failed before, and forgotten when it is
+        time."""
         content = self._manager.committed
         group = self._groups.get(group_id)
-        has_turned = isinstance(group, ConsumerGroup | StreamsGroup) and bool(group.members)
-        if self._kept.has_members(group_id) and not has_turned:
-            self._mend_kept(group_id, group)
-        if isinstance(group, ConsumerGroup):
-            self._consumers.keep(group, again=True)  # what could not be written before
-        elif self._consumers.has_members(group_id):
-            self._mend(self._consumers, group_id, group)
-        if isinstance(group, StreamsGroup):
-            self._streams.keep(group, again=True)
-        elif self._streams.has_members(group_id):
-            self._mend(self._streams, group_id, group)
+        self._keep_again(group_id, group)
         if group is not None and not group.is_idle:
-            if self._looks_into_groups and now_ms is not None:
-                if not self._keeps(group_id):
-                    self._ends.keep(group_id, now_ms)  # a start will not know of them
-                gone = yield from self._expiry(group_id, now_ms).abandoned(content, group)
-                if self._groups.get(group_id) is group and not group.is_idle:
-                    self._forget_expired(group_id, now_ms, content, gone)
+            yield from self._visit_members(group_id, group, now_ms)
             return
         if group_id not in content:
             since_ms = self._started_ms
@@ -238,6 +225,35 @@ class GroupUpkeep(GroupOffsets):
             log.info("group_expired", group=group_id, last_used_ms=last)
             self.forget(group_id, None, logged("group_not_forgotten", group=group_id))
             self.remove(group_id)
+
+    def _keep_again(
+        self, group_id: str, group: Group | ConsumerGroup | StreamsGroup | None
+    ) -> None:
+        """Write down what could not be written before."""
+        has_turned = isinstance(group, ConsumerGroup | StreamsGroup) and bool(group.members)
+        if self._kept.has_members(group_id) and not has_turned:
+            self._mend_kept(group_id, group)
+        if isinstance(group, ConsumerGroup):
+            self._consumers.keep(group, again=True)
+        elif self._consumers.has_members(group_id):
+            self._mend(self._consumers, group_id, group)
+        if isinstance(group, StreamsGroup):
+            self._streams.keep(group, again=True)
+        elif self._streams.has_members(group_id):
+            self._mend(self._streams, group_id, group)
+
+    def _visit_members(
+        self, group_id: str, group: Group | ConsumerGroup | StreamsGroup, now_ms: int | None
+    ) -> Iterator[None]:
+        """A group that somebody is in: what it does not read any more is forgotten."""
+        if not self._looks_into_groups or now_ms is None:
+            return
+        if not self._keeps(group_id):
+            self._ends.keep(group_id, now_ms)  # a start will not know of them
+        content = self._manager.committed
+        gone = yield from self._expiry(group_id, now_ms).abandoned(content, group)
+        if self._groups.get(group_id) is group and not group.is_idle:
+            self._forget_expired(group_id, now_ms, content, gone)
 
     def _expiry(self, group_id: str, now_ms: int) -> Expiry:
         retention_ms = self.config.offsets_retention_minutes * _MINUTE_MS

@@ -297,7 +297,7 @@ class Groups(GroupUpkeep):
         return group.generation if isinstance(group, Group) else group.epoch
 
     def obtain_streams(self, group_id: str) -> StreamsGroup:
-        """The streams group, made if it is new; it is there from `install_streams` on.
+        """The streams group, made if it is new; it is there from `install` on.
 
         Raises Refused: too many, or a group of another kind with members, or the broker ends.
         """
@@ -314,17 +314,6 @@ class Groups(GroupUpkeep):
         made = self._made_streams(group_id)
         made.epoch = made.assignment_epoch = self._counted(group_id, group)
         return made
-
-    def install_streams(self, made: StreamsGroup) -> None:
-        """A group that was obtained is there now, if it was not before."""
-        before = self._groups.get(made.group_id)
-        if before is made:
-            return
-        for kept in (self._consumers, self._streams):
-            kept.turned(made.group_id)
-        self._replace(made)
-        if before is not None:
-            before.close(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def _made_streams(self, group_id: str) -> StreamsGroup:
         made = StreamsGroup(
@@ -368,7 +357,7 @@ class Groups(GroupUpkeep):
         stands = group_id in self._manager.committed or self.committing(group_id)
         return not (has_members or stands or self._pending(group_id))
 
-    def install(self, made: ConsumerGroup) -> None:
+    def install(self, made: ConsumerGroup | StreamsGroup) -> None:
         """A group that was obtained is there now, if it was not before."""
         before = self._groups.get(made.group_id)
         if before is made:
@@ -409,22 +398,19 @@ class Groups(GroupUpkeep):
             self.lines.of(group_id, CONSUMER),
         )
 
-    def when_kept(self, group: ConsumerGroup, member_id: str | None, done: Done) -> None:
+    def when_kept(
+        self, group: ConsumerGroup | StreamsGroup, member_id: str | None, done: Done
+    ) -> None:
         """Call `done` when what is known of a member, or of all with None, is durable, or is not.
 
         At once where nothing of it has changed."""
         if self._is_closed:
             done(_ENDS)
-        else:
-            self._note_end(group)
+            return
+        self._note_end(group)
+        if isinstance(group, ConsumerGroup):
             self._consumers.when_kept(group, member_id, done)
-
-    def when_kept_streams(self, group: StreamsGroup, member_id: str, done: Done) -> None:
-        """As `when_kept`."""
-        if self._is_closed:
-            done(_ENDS)
         else:
-            self._note_end(group)
             self._streams.when_kept(group, member_id, done)
 
     def changed_and_kept(self, group: ConsumerGroup, done: Done) -> None:

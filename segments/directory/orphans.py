@@ -22,7 +22,15 @@ from typing import NamedTuple, TypeAlias
 import structlog
 
 from ..decisions import base_header
-from ..disk.storage import NO_DESCRIPTORS, Storage, make_own_dirs, read_file, remove_tree, set_aside
+from ..disk.storage import (
+    NO_DESCRIPTORS,
+    Storage,
+    make_own_dirs,
+    read_file,
+    remove_tree,
+    set_aside,
+    size_of,
+)
 from ..metadata.metadata import Metadata
 from ..names import LogPaths, file_stem, partition_paths
 from ..recovery.known import read_known
@@ -145,7 +153,7 @@ def _has_records(storage: Storage, paths: LogPaths, deleted_epoch: int) -> bool:
         return True
     numbers = [paths.segment_number(name) for name in names]
     written = [
-        n for n in sorted(n for n in numbers if n is not None) if _size(storage, paths.log(n))
+        n for n in sorted(n for n in numbers if n is not None) if size_of(storage, paths.log(n))
     ]
     if not written:
         return False
@@ -167,11 +175,3 @@ def _is_own(paths: LogPaths, name: str) -> bool:
         or path in (paths.manifest, paths.start, paths.producers)
         or path in (paths.damaged, paths.unsynced, paths.quarantine)
     )
-
-
-def _size(storage: Storage, path: str) -> int:
-    file = storage.open(path, read_only=True)
-    try:
-        return file.size()
-    finally:
-        file.close()

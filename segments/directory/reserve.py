@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from ..disk.storage import Storage, write_temporary
+from ..disk.storage import Storage, size_of, write_temporary
 
 log = structlog.get_logger()
 
@@ -51,13 +51,8 @@ class Reserve:
         return True
 
     def _has_size(self) -> bool:
-        if not self._storage.exists(self._path):
-            return False
-        file = self._storage.open(self._path, read_only=True)
-        try:
-            return file.size() == self._size
-        finally:
-            file.close()
+        is_there = self._storage.exists(self._path)
+        return is_there and size_of(self._storage, self._path) == self._size
 
     def _is_ours(self) -> bool:
         """Whether the file has no contents; one that has some was here before the broker."""

@@ -12,7 +12,7 @@ If only the process died, the segments have everything, and the second row is ze
 
 from typing import Final
 
-from ..disk.storage import Storage
+from ..disk.storage import Storage, size_of
 from ..files.unsynced import read_unsynced
 from ..metadata.metadata import Metadata
 from ..names import LogPaths, owner_of, partition_paths
@@ -67,10 +67,4 @@ def _room_of(storage: Storage, paths: LogPaths, frames: list[Frame]) -> int:
 
 def _size(storage: Storage, path: str) -> int:
     """Bytes of a file, 0 of one that is not there."""
-    if not storage.exists(path):
-        return 0
-    file = storage.open(path, read_only=True)
-    try:
-        return file.size()
-    finally:
-        file.close()
+    return size_of(storage, path) if storage.exists(path) else 0

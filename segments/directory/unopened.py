@@ -23,7 +23,7 @@ import structlog
 
 from ..compaction.dirtiness import dirt_of, wants_cleaning
 from ..disk.relieving import NoDescriptor
-from ..disk.storage import Storage
+from ..disk.storage import Storage, size_of
 from ..log.first_stamps import first_stamp
 from ..metadata.metadata import TopicMeta
 from ..names import LogPaths, partition_paths
@@ -117,11 +117,7 @@ def log_size(storage: Storage, paths: LogPaths) -> int:
     for name in storage.listdir(paths.folder):
         number = paths.segment_number(name)
         if number is not None and number >= first:
-            file = storage.open(f"{paths.folder}/{name}", read_only=True)
-            try:
-                size += file.size()
-            finally:
-                file.close()
+            size += size_of(storage, f"{paths.folder}/{name}")
     return size
 
 

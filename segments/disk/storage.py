@@ -187,6 +187,15 @@ def read_file(storage: Storage, path: str) -> bytearray:
         file.close()
 
 
+def size_of(storage: Storage, path: str) -> int:
+    """Bytes of a file that is not open.  Raises OSError."""
+    file = storage.open(path, read_only=True)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
 def read_file_given(storage: Storage, path: str) -> bytearray:
     """As `read_file`, but with zeros in the place of what the disk does not give (EIO).  Raises
     OSError: any other, or EIO where it does not even open the file."""

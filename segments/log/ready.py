@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, close_all, make_own_dirs, set_aside
+from ..disk.storage import Storage, StorageFile, close_all, make_own_dirs, set_aside, size_of
 from ..files.copies import name_of_copy
 from ..names import LogPaths
 from .log_storage import LogStorage
@@ -200,12 +200,7 @@ def clear_the_way(storage: Storage, paths: LogPaths, number: int) -> None:
     path = paths.log(number)
     if not storage.exists(path):
         return
-    file = storage.open(path, read_only=True)
-    try:
-        is_empty = not file.size()
-    finally:
-        file.close()
-    if is_empty:
+    if not size_of(storage, path):
         storage.unlink(path)
         return
     make_own_dirs(storage, paths.quarantine)

@@ -42,7 +42,7 @@ from segbroker.protocol.record_batch import (
 )
 
 from ..decisions import Tail, scan
-from ..disk.storage import Storage, make_own_dirs, read_file, write_all
+from ..disk.storage import Storage, make_own_dirs, read_file, size_of, write_all
 from ..errors import PartitionForeign
 from ..files.copies import keep_copies
 from ..files.unsynced import (
@@ -145,7 +145,7 @@ def stands_in_another(
     as in `_is_cleaned`.
     """
     path = paths.log(number)
-    if storage.exists(path) and _has_content(storage, path):
+    if storage.exists(path) and size_of(storage, path):
         return False
     batches = list(_batches(frames))
     present = map(paths.segment_number, storage.listdir(paths.folder))
@@ -166,7 +166,7 @@ def stands_in_another(
 def _present(storage: Storage, paths: LogPaths) -> set[int]:
     """The segments of which there is anything."""
     numbers = map(paths.segment_number, storage.listdir(paths.folder))
-    return {one for one in numbers if one is not None and _has_content(storage, paths.log(one))}
+    return {one for one in numbers if one is not None and size_of(storage, paths.log(one))}
 
 
 def _put_front_back(
@@ -189,14 +189,6 @@ def _put_front_back(
     replace_or_mark(storage, paths, path, b"".join(frame.payload for frame in frames))
     last = [read_header(batch) for batch in iter_batches(frames[-1].payload)][-1]
     report.add("replayed", path, frames[0].base_offset, last.next_offset, size=end - begin)
-
-
-def _has_content(storage: Storage, path: str) -> bool:
-    file = storage.open(path, read_only=True)
-    try:
-        return file.size() > 0
-    finally:
-        file.close()
 
 
 def _batches(frames: Sequence[Frame]) -> Iterator[Placed]:

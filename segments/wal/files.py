@@ -38,7 +38,15 @@ from typing import Final
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, check_room, make_dirs, read_file, write_all
+from ..disk.storage import (
+    Storage,
+    StorageFile,
+    check_room,
+    make_dirs,
+    read_file,
+    size_of,
+    write_all,
+)
 from ..errors import NO_SPACE
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, Frame, Header, frames_end, header_blocks
 from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
@@ -130,9 +138,7 @@ class ShardFiles:
         free = files["free"]
         for number in free:
             path = self._path("free", number)
-            file = self._storage.open(path, read_only=True)
-            size = file.size()
-            file.close()
+            size = size_of(self._storage, path)
             if size == self.file_bytes or (_is_of_use(size, self.file_bytes) and self._is_short()):
                 self._free.append(path)
             else:

@@ -76,6 +76,16 @@ async def test_a_member_joins_reads_and_is_described() -> None:
             assert (one.topic_name, one.partitions) == ("t", [0, 1])
 
 
+async def test_who_describes_it_as_a_classic_group_is_told_that_it_is_there_but_none() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await beat(client, joining())
+        request = DescribeGroupsRequest(groups=["g", "nobody"])
+        rows = (await client.ask(request, DescribeGroupsResponse, 6)).groups
+        assert [row.error_code for row in rows] == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
+        assert rows[0].error_message == "Group g is not a classic group."
+        assert rows[1].error_message == "Group nobody not found."
+
+
 async def test_in_version_0_the_broker_gives_the_id() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

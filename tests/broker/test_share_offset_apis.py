@@ -170,6 +170,20 @@ async def test_a_group_that_is_asked_about_twice_is_described_once() -> None:
         assert found == [("g", 0, 1), ("other", 0, 0), ("g", ErrorCode.INVALID_REQUEST, 0)]
 
 
+async def test_a_partition_that_a_group_is_put_into_twice_is_answered_twice() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"x")
+        rows = [
+            AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=start)
+            for start in (7, 3)
+        ]
+        topic = AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=rows)
+        request = AlterShareGroupOffsetsRequest(group_id="g", topics=[topic, topic])
+        assert codes(await client.ask(request, AlterShareGroupOffsetsResponse, 0)) == [0, 0, 0, 0]
+        assert await stands(client, all_of("g"), version=0) == {("t", 0): (0, 3, -1)}
+
+
 async def test_the_lag_is_what_the_group_is_not_done_with_also_after_a_restart() -> None:
     storage = MemoryStorage()
     async with serving(storage=storage) as broker, connect(broker.address) as client:

@@ -583,6 +583,16 @@ class Broker:
         return ListOffsetsResponse(topics=topics)
 
 
+def hand_over(connection: Connection, data: bytes, now_ms: int) -> None:
+    """Have a connection receive all of it."""
+    while data:
+        space = connection.get_buffer()
+        size = min(len(space), len(data))
+        space[:size] = data[:size]
+        connection.received(size, now_ms)
+        data = data[size:]
+
+
 class World:
     """A client's engine among simulated brokers."""
 
@@ -662,12 +672,7 @@ class World:
         return True
 
     def deliver(self, connection: Connection, data: bytes) -> None:
-        while data:
-            space = connection.get_buffer()
-            size = min(len(space), len(data))
-            space[:size] = data[:size]
-            connection.received(size, self.now_ms)
-            data = data[size:]
+        hand_over(connection, data, self.now_ms)
 
     def stored(self, topic: str, partition: int = 0) -> list[bytes | None]:
         return self.cluster.topics[topic][partition].values()

@@ -63,7 +63,7 @@ from segbroker.protocol.record_batch import encode_batch, read_header
 from segbroker.protocol.schema import Message
 from segbroker.segments.metadata.generations import Generation
 
-from .simulated import Cluster
+from .simulated import Cluster, hand_over
 
 TOPIC = "t"
 # After a restart: back-off, the next heartbeat, the job in hand.
@@ -347,16 +347,8 @@ class GroupWorld:
                         return True
             while link.slots and link.slots[0]:
                 moved = True
-                self._deliver(connection, link.slots.popleft()[0])
+                hand_over(connection, link.slots.popleft()[0], self.now_ms)
         return moved
-
-    def _deliver(self, connection: Connection, data: bytes) -> None:
-        while data:
-            space = connection.get_buffer()
-            size = min(len(space), len(data))
-            space[:size] = data[:size]
-            connection.received(size, self.now_ms)
-            data = data[size:]
 
     def _take(self, link: Link, frame: bytes) -> None:
         header = parse_request_header(memoryview(frame))

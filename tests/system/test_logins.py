@@ -25,6 +25,7 @@ import kafka.errors
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from ..support.aiokafka_logins import by_aiokafka
 from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
 from ..support.java import START_S, program
@@ -255,26 +256,11 @@ def test_kafka_python_is_told_of_a_wrong_password(guarded: Guarded) -> None:
     collect_connections()
 
 
-async def send_and_read(settings: dict[str, Any], topic: str) -> bytes:
-    producer = aiokafka.AIOKafkaProducer(**settings)
-    try:
-        await producer.start()
-        await producer.send_and_wait(topic, b"v" * 100_000, partition=0)
-    finally:
-        await producer.stop()
-    consumer = aiokafka.AIOKafkaConsumer(**settings, auto_offset_reset="earliest")
-    consumer.assign([aiokafka.TopicPartition(topic, 0)])
-    async with consumer:
-        record = await asyncio.wait_for(consumer.getone(), 60)
-        value: bytes = record.value
-        return value
-
-
 @each_way
 def test_aiokafka_sends_and_reads(guarded: Guarded, protocol: str, mechanism: str) -> None:
     settings = guarded.python(protocol, mechanism)
     topic = f"aiokafka-{protocol}-{mechanism}"
-    assert asyncio.run(send_and_read(settings, topic)) == b"v" * 100_000
+    assert asyncio.run(by_aiokafka(settings, topic, b"v" * 100_000)) == b"v" * 100_000
 
 
 @pytest.mark.parametrize("what", ["password", "authority"])
@@ -285,7 +271,7 @@ def test_aiokafka_is_refused_and_refuses(guarded: Guarded, what: str) -> None:
         context = ssl.create_default_context(cafile=str(guarded.other.file))
         settings = swap(guarded.python("SSL"), "ssl_context", context)
     with pytest.raises(aiokafka.errors.KafkaError):
-        asyncio.run(send_and_read(settings, "refused"))
+        asyncio.run(by_aiokafka(settings, "refused", b"v"))
     collect_connections()
 
 

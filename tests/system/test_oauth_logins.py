@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from ..support import java_logins
+from ..support.aiokafka_logins import by_aiokafka
 from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
 from ..support.issuer import AUDIENCE, ISSUER, Issuer
@@ -264,31 +265,16 @@ def test_kafka_python_is_refused_with_an_expired_token(guarded: Guarded) -> None
     within_one_of((3_000, 30_000), is_refused)
 
 
-async def by_aiokafka(settings: dict[str, Any], topic: str) -> bytes:
-    producer = aiokafka.AIOKafkaProducer(**settings)
-    try:
-        await producer.start()
-        await producer.send_and_wait(topic, b"v", partition=0)
-    finally:
-        await producer.stop()
-    consumer = aiokafka.AIOKafkaConsumer(**settings, auto_offset_reset="earliest")
-    consumer.assign([aiokafka.TopicPartition(topic, 0)])
-    async with consumer:
-        record = await asyncio.wait_for(consumer.getone(), 60)
-        value: bytes = record.value
-        return value
-
-
 def test_aiokafka_gets_in(guarded: Guarded) -> None:
     settings = python(guarded, OfAiokafka(guarded.issuer))
-    assert asyncio.run(by_aiokafka(settings, "aiokafka")) == b"v"
+    assert asyncio.run(by_aiokafka(settings, "aiokafka", b"v")) == b"v"
 
 
 def test_aiokafka_is_refused_with_a_token_of_another_issuer(guarded: Guarded) -> None:
     """It takes a refusal for a login and goes on; the log tells of it all the same."""
     settings = python(guarded, OfAiokafka(guarded.issuer, iss="https://other.example.org"))
     with pytest.raises(aiokafka.errors.KafkaError):
-        asyncio.run(by_aiokafka(settings, "refused"))
+        asyncio.run(by_aiokafka(settings, "refused", b"v"))
     until(lambda: guarded.refusals('it is of another issuer (iss "https://other.example.org")') > 0)
 
 

@@ -29,6 +29,8 @@ from .lots import (
     KEEP,
     check_becomes_async,
     check_equal,
+    check_lot,
+    codec_of,
     headers,
     key,
     timestamp_ms,
@@ -131,19 +133,6 @@ async def poll(consumer: Any, count: int) -> list[Any]:
 async def consume(scene: Scene, topic: str, count: int = COUNT) -> list[Any]:
     async with consumer_at(scene, topic) as consumer:
         return await poll(consumer, count)
-
-
-def check_lot(records: list[Any]) -> None:
-    numbered = range(len(records))
-    check_equal("offsets", [r.offset for r in records], list(numbered))
-    check_equal("values", [r.value for r in records], [value(n) for n in numbered])
-    check_equal("keys", [r.key for r in records], [key(n) for n in numbered])
-    check_equal("headers", [list(r.headers) for r in records], [headers(n) for n in numbered])
-    check_equal("times", [r.timestamp for r in records], [timestamp_ms(n) for n in numbered])
-
-
-def codec_of(name: str) -> str | None:
-    return None if name == "none" else name
 
 
 @step()

@@ -16,7 +16,19 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from .lots import CODECS, COUNT, KEEP, check_becomes, check_equal, headers, key, timestamp_ms, value
+from .lots import (
+    CODECS,
+    COUNT,
+    KEEP,
+    check_becomes,
+    check_equal,
+    check_lot,
+    codec_of,
+    headers,
+    key,
+    timestamp_ms,
+    value,
+)
 from .steps import Scene, Steps, numbers
 
 STEPS = Steps()
@@ -83,19 +95,6 @@ def poll(consumer: Any, count: int) -> list[Any]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(records)} of {count} records came")
     return records
-
-
-def check_lot(records: list[Any]) -> None:
-    numbered = range(len(records))
-    check_equal("offsets", [r.offset for r in records], list(numbered))
-    check_equal("values", [r.value for r in records], [value(n) for n in numbered])
-    check_equal("keys", [r.key for r in records], [key(n) for n in numbered])
-    check_equal("headers", [list(r.headers) for r in records], [headers(n) for n in numbered])
-    check_equal("times", [r.timestamp for r in records], [timestamp_ms(n) for n in numbered])
-
-
-def codec_of(name: str) -> str | None:
-    return None if name == "none" else name
 
 
 @STEPS.step()

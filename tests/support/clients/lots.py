@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -56,3 +56,18 @@ async def check_becomes_async(
     while (got := await get()) != expected and time.monotonic() < deadline_s:
         await asyncio.sleep(0.05)
     check_equal(what, got, expected)
+
+
+def check_lot(records: list[Any]) -> None:
+    """Records of kafka-python or of aiokafka are a whole lot, from offset 0 on."""
+    numbered = range(len(records))
+    check_equal("offsets", [r.offset for r in records], list(numbered))
+    check_equal("values", [r.value for r in records], [value(n) for n in numbered])
+    check_equal("keys", [r.key for r in records], [key(n) for n in numbered])
+    check_equal("headers", [list(r.headers) for r in records], [headers(n) for n in numbered])
+    check_equal("times", [r.timestamp for r in records], [timestamp_ms(n) for n in numbered])
+
+
+def codec_of(name: str) -> str | None:
+    """As the `compression_type` of both."""
+    return None if name == "none" else name
