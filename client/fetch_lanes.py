@@ -5,10 +5,10 @@
 
 Replies come in order and a fetch may wait, hence the lane.  While a partition is left out for a
 while, the others' fetch waits only briefly at the broker, so that the one is not starved when its
-turn comes: its buffer is full, it is held back, or it is being found out where it goes on (a start,
-a lost tail).  What a fetch may bring is claimed before it is sent: all of them together never bring
-more than `prefetch_bytes`.  A fetch that waits at its broker keeps its claim: so each leader has a
-share, and who was asked longest ago comes first.
+turn comes: its buffer is full, or it is being found out where it goes on (a start, a lost tail).
+Where it is held back, until then.  What a fetch may bring is claimed before it is sent: all of
+them together never bring more than `prefetch_bytes`.  A fetch that waits at its broker keeps its
+claim: so each leader has a share, and who was asked longest ago comes first.
 
     touched --looked at--> asked, of its leader     left out, of its leader     neither
                            waiting: looked at by each step, as its time comes or its leader goes
@@ -39,7 +39,8 @@ Take: TypeAlias = Callable[
     [Mapping[TopicPartition, Asked], Collection[TopicPartition], Reply | None, int], None
 ]
 
-# How long a fetch may wait at the broker while another partition is left out of it.
+# How long a fetch may wait at the broker while another partition is left out of it, and may be
+# asked for at any time.
 SHORT_WAIT_MS = 20
 
 
@@ -68,6 +69,16 @@ class _Lane:
                 self.touched.setdefault(state.tp, state)
             else:  # it came and goes unasked, of a broker that is away
                 self.touched.pop(state.tp, None)
+
+    def wait_ms(self, longest_ms: int, now_ms: int) -> int:
+        """How long a fetch may wait at the broker: who is left out may be back any time, or, where
+        it is held back, knows when."""
+        for state in self.left_out:
+            left_ms = max(SHORT_WAIT_MS, state.backoff_until_ms - now_ms)
+            longest_ms = min(longest_ms, left_ms)
+            if longest_ms <= SHORT_WAIT_MS:
+                break
+        return longest_ms
 
     def say(self) -> list[TopicPartition]:
         """Note what the next fetch asks; of whom that may be something else than before."""
@@ -228,7 +239,7 @@ class FetchLanes:
                 continue
             share = -(-self._settings.prefetch_bytes // len(lanes))
             self._lanes[leader] = self._lanes.pop(leader)  # behind all others
-            self._send_fetch(node, lane, min(room, share), bool(lane.left_out), now_ms)
+            self._send_fetch(node, lane, min(room, share), now_ms)
 
     def _wait_for(self, node: Node, states: Iterable[PartitionState]) -> None:
         """The broker is away: come back when its back-off is over; it may also have moved."""
@@ -241,7 +252,6 @@ class FetchLanes:
         node: Node,
         lane: _Lane,
         size_max: int,
-        hurry: bool,
         now_ms: int,
     ) -> None:
         settings = self._settings
@@ -249,9 +259,7 @@ class FetchLanes:
         self._turn += 1
         timeout_ms = self._engine.settings.request_timeout_ms
         # An answer that has nothing to say has to come before its connection counts as dead.
-        wait_ms = min(settings.fetch_wait_ms, timeout_ms // 2)
-        if hurry:
-            wait_ms = min(wait_ms, SHORT_WAIT_MS)
+        wait_ms = lane.wait_ms(min(settings.fetch_wait_ms, timeout_ms // 2), now_ms)
         session = lane.session
         assert node.connection is not None, "only a ready node is sent to"
         request = session.request(
