@@ -47,6 +47,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.CorruptSegment: ErrorCode.CORRUPT_MESSAGE,
     storage.CorruptMetadata: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DataDirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.DataDirectoryGone: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.NotADataDirectory: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.UnsupportedFormat: ErrorCode.KAFKA_STORAGE_ERROR,
     # Closed by its owner: the broker is draining, or the topic is going away.

@@ -267,6 +267,12 @@ def _storage(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             if "directory" in params:
                 hint = "stop the broker that runs on it; a running one scrubs by itself"
             return Failure(str(error), ExitCode.SYSTEM, hint)
+        case errors.DataDirectoryGone():
+            hint = (
+                "what was acknowledged is in the directory that was opened: "
+                "put it back before the next start"
+            )
+            return Failure(str(error), ExitCode.SYSTEM, hint)
         case errors.CorruptSegment() | errors.PartitionDamaged() | errors.PartitionRefused():
             return Failure(str(error), ExitCode.DAMAGED)
         case errors.NotADataDirectory():

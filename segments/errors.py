@@ -243,6 +243,22 @@ class DataDirectoryLocked(StorageError):
         self.path = path
 
 
+class DataDirectoryGone(StorageError):
+    """The data directory is not at its path any more; what was open of it is left as by a kill."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(why_gone(path))
+        self.path = path
+
+
+def why_gone(path: str) -> str:
+    """What is said of a data directory that was opened at `path` and is not there any more."""
+    return (
+        f"{path} is not the data directory that was opened: "
+        "it was removed, moved, replaced or mounted over"
+    )
+
+
 class NotADataDirectory(StorageError):
     """Neither meta/ nor topics/ is in it."""
 

@@ -31,7 +31,7 @@ from ..disk.memory import MemoryStorage
 from ..disk.posix import PosixStorage
 from ..disk.relieving import RelievingStorage
 from ..disk.storage import Storage, StorageLock, make_dirs, make_root
-from ..errors import DataDirectoryLocked, LogClosed, StorageError
+from ..errors import DataDirectoryGone, DataDirectoryLocked, LogClosed, StorageError, why_gone
 from ..log.caches import Caches, FileCache, IndexCache, OpenLogs
 from ..metadata.committed import SECTION, Content
 from ..metadata.metadata import Metadata, TopicMeta
@@ -46,6 +46,7 @@ from ..settings.topic_config import TopicConfig
 from ..wal.journal import Wal, WalConfig
 from .age_clock import AgeClock, ClockFile
 from .ending import end_of, ends_of_unopened
+from .in_place import InPlaceStorage
 from .opened_partitions import OpenedPartitions, Threads
 from .relief import Relief
 from .reserve import Reserve
@@ -132,7 +133,8 @@ class DiskManager:
         self.relief = Relief(self.files, self.open_logs, each, lambda: self.partitions.served())
         self.open_logs.relief = self.relief.park
         disk = storage if storage is not None else PosixStorage()
-        self.storage: Storage = RelievingStorage(disk, self.relief.relieve)
+        self._in_place = InPlaceStorage(disk)
+        self.storage: Storage = RelievingStorage(self._in_place, self.relief.relieve)
         self.topics: MappingProxyType[str, TopicMeta] = MappingProxyType({})
         self.report = RecoveryReport()
         """What recovery did since the manager was made; partitions are opened when first used."""
@@ -277,10 +279,14 @@ class DiskManager:
     def close(self) -> None:
         """Sync and close everything, in order; a second time does nothing.
 
-        Raises an ExceptionGroup of what failed, after all else is closed.
+        Raises an ExceptionGroup of what failed, after all else is closed; DataDirectoryGone: its
+        files are left as a kill would, and nothing was done to what is at its path now.
         """
         if self._lock_file is None:
             return
+        if self.look_for_directory() is not None:
+            self._give_up()
+            raise DataDirectoryGone(self.root)
         self._end_threads()
         self._metadata.attach(None)  # from here on every change is a snapshot
         failures: list[Exception] = []
@@ -449,6 +455,13 @@ class DiskManager:
         Raises OSError: with EROFS or EIO it takes none.
         """
         self.storage.open(self._lock_path).close()
+
+    def look_for_directory(self) -> str | None:
+        """Why nothing of the data directory is to be written or read by its path at present, and
+        is refused; None: it is at its path.  Blocking."""
+        in_place = self._lock_file is None or self._lock_file.is_in_place()
+        self._in_place.why_gone = None if in_place else why_gone(self.root)
+        return self._in_place.why_gone
 
     @property
     def is_metadata_full(self) -> bool:

@@ -1,6 +1,7 @@
 """What an open data directory needs as time goes by: who is looked after, and how many at once.
 
     step, several times a second, in a lane
+      +- first                     is the directory at its path?  Else that is all (in_place.py)
       +- a piece of the round      age rolls, retention: VISITS_MAX open partitions per step
       +- once a second             the sync tick of class `disk`, a disk with space again, the WAL
       |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions; descriptors that
@@ -20,6 +21,7 @@ At a limit: what is left over is looked at in the next step.  Nothing here raise
 partition's trouble: it is that partition's state, and in the log.
 """
 
+import errno
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import islice
@@ -49,6 +51,9 @@ RECOVERIES_FAILED_MAX: Final = 8
 VISITS_MAX: Final = 500
 """Partitions looked at for age per step: about 1 ms of the interpreter."""
 
+_WITHOUT_WAL: Final = frozenset({Durability.DISK, Durability.MEMORY})
+"""Classes that have files and acknowledge without the WAL."""
+
 
 class Directory(Protocol):
     """The open data directory, as its upkeep sees it."""
@@ -65,6 +70,8 @@ class Directory(Protocol):
     def get_handler(self, topic: str, partition: int) -> DiskHandler: ...
 
     def remove_left(self) -> None: ...
+
+    def look_for_directory(self) -> str | None: ...
 
 
 class Upkeep:
@@ -104,6 +111,7 @@ class Upkeep:
         self._round_began_ms: int | None = None
         self._looks_at_ages = False
         self._has_looked_at_ages = False
+        self._was_gone = False
 
     def ask(self, handler: DiskHandler) -> None:
         """Have `handler` attended to at the next tick.  From any thread."""
@@ -125,6 +133,8 @@ class Upkeep:
         monotonic_ms: a clock that nobody sets, by which a jump of `now_ms` is noticed
         (age_clock.py); None: `now_ms` is believed.
         """
+        if self._is_gone():
+            return
         age_ms = self._age_clock.now(now_ms, monotonic_ms)
         if not self._visits:
             self._visits = list(self._directory.handlers.values())
@@ -160,6 +170,29 @@ class Upkeep:
                 self.step(now_ms)
             self._housekeeper.wait_idle()
         self.retention_interval_ms = interval_ms
+
+    def _is_gone(self) -> bool:
+        """Whether the directory is not at its path: until it is back nothing is acknowledged but
+        what is in memory alone, and nothing is looked after."""
+        why = self._directory.look_for_directory()
+        if why is None:
+            if self._was_gone:
+                self._was_gone = False
+                log.info("data_directory_back")
+            return False
+        if not self._was_gone:
+            self._was_gone = True
+            advice = (
+                "put it back, and writing resumes; or stop the broker. What it has acknowledged is "
+                "in the directory that it opened, wherever that is now"
+            )
+            log.error("data_directory_gone", error=why, advice=advice)
+        cause = OSError(errno.ESTALE, why)
+        self._directory.wal.fail(cause)
+        for handler in list(self._directory.handlers.values()):
+            if handler.config.durability in _WITHOUT_WAL:
+                handler.directory_gone(cause)
+        return True
 
     def _ages_are_due(self, at_ms: int) -> bool:
         """Whether a round of visits begins that looks at ages, too."""

@@ -105,6 +105,9 @@ class MemoryLock:
     def release(self) -> None:
         self._held.discard(self._path)
 
+    def is_in_place(self) -> bool:
+        return True
+
 
 class MemoryStorage:
     """A disk of its own; `seed` decides its random bytes."""

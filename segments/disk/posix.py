@@ -130,8 +130,9 @@ class PosixLock:
     """flock(2) on a lock file; the kernel drops it with the process, however that ends, and with
     those that were forked from it meanwhile."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
         self._owner = os.getpid()
 
     def release(self) -> None:
@@ -140,6 +141,14 @@ class PosixLock:
             if os.getpid() == self._owner:  # or it would stay with a child that has the file, too
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+    def is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
 
 
 class PosixStorage:
@@ -195,7 +204,7 @@ class PosixStorage:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(fd), os.stat(path)):
-                return PosixLock(fd)
+                return PosixLock(fd, path)
         except FileNotFoundError:
             pass
         except OSError:

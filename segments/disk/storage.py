@@ -100,6 +100,11 @@ class StorageLock(Protocol):
 
     def release(self) -> None: ...
 
+    def is_in_place(self) -> bool:
+        """Whether its path still leads to the file that is held: not when that was removed or
+        moved, or another one put or mounted there.  True where the disk does not say."""
+        ...
+
 
 class Storage(Protocol):
     """One disk."""

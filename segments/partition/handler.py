@@ -526,6 +526,10 @@ class DiskHandler(MendingPartition):
         """A cleaned segment could not be put in its place: recovery does it.  In any thread."""
         self._poison(cause)
 
+    def directory_gone(self, cause: OSError) -> None:
+        """The data directory is not at its path.  In any thread."""
+        self._poison(cause)
+
     def unlink_soon(self) -> None:
         """Have the files of what is out of the log unlinked, off this thread."""
         self._evicting.evict_soon()

@@ -402,6 +402,11 @@ class Wal:
         if self.snapshot is not None:
             self.snapshot()
 
+    def fail(self, cause: OSError) -> None:
+        """Let no shard write any more, until `revive`.  Blocking."""
+        for shard in self._shards:
+            shard.fail(cause)
+
     def revive(self) -> None:
         """Let shards that failed go on in another file, each if one can be had, and have one made
         for those that lack it.  Raises OSError, the first, when all were tried."""

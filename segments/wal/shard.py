@@ -289,6 +289,13 @@ class Shard:
         with self._writing:
             return work()
 
+    def fail(self, cause: OSError) -> None:
+        """Write nothing more until `revive`, though no write has failed.  Blocking."""
+        with self._writing:
+            if self.failure is None:
+                self.failure = cause
+                log.error("wal_failed", path=self._files.folder, error=str(cause))
+
     def revive(self) -> None:
         """Go on after a failure, in another file.  Blocking.  Raises OSError.
 

@@ -387,6 +387,9 @@ class MountLock:
         if self._mount.alive:
             self._mount.disk.locks.discard(self._path)
 
+    def is_in_place(self) -> bool:
+        return True
+
 
 class Mount:
     """See the module: the Storage port for one process."""
