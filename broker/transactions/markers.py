@@ -71,12 +71,19 @@ class Markers:
         assert ended.ending is not None, "it is decided"
         outcome = ended.state.outcome
         assert outcome is not None, "it is decided"
+        await self._open_all(ended)
         pace = Pace()
         async with trio.open_nursery() as nursery:
             for topic, indexes in ended.partitions.items():
                 for index in indexes:
                     nursery.start_soon(self.write, topic, index, ended.ending, outcome, now_ms)
                     await pace.step()
+
+    async def _open_all(self, ended: Transaction) -> None:
+        """A few at a time, so that others find a lane: who needs one waits in line."""
+        await self._topics.open_all(
+            (topic, index) for topic, indexes in ended.partitions.items() for index in indexes
+        )
 
     async def sync_data(self, ending: Iterable[Transaction]) -> bool:
         """Make durable what the classes `disk` and `memory` have of transactions that are about to
@@ -90,6 +97,7 @@ class Markers:
                 unsynced = self._topics.manager.acks_unsynced(topic, indexes)
                 partitions.update((topic, index) for index in unsynced)
         found: list[bool] = []
+        await self._topics.open_all(sorted(partitions))
         pace = Pace()
         async with trio.open_nursery() as nursery:
             for key in sorted(partitions):

@@ -36,6 +36,7 @@ from segbroker.segments.settings.topic_config import Durability
 
 from ..configuration.config import BrokerConfig
 from ..loop.loop_clock import monotonic_ms
+from ..loop.pace import Pace
 from ..partitions.partition import Partition
 from .ledger import Ledger, name_of
 from .markers import Markers
@@ -81,7 +82,9 @@ class TransactionUpkeep:
 
     async def start(self) -> None:
         """Go on with what the last process left."""
+        pace = Pace()
         for entry in await self._ledger.load():
+            await pace.step()
             known = entry.known
             assert known is not None, "loaded"
             if known.state.is_ending:

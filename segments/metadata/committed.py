@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from .name_map import NameMap
+from .wide_rows import changed_rows
 
 SECTION: Final = "groups"
 COMMITTED: Final = "offsets_committed"
@@ -207,13 +208,14 @@ def _standing(
     """With these offsets of a group: topic, its id, partition, what is kept of it."""
     groups = NameMap.of(content).draft()
     topics = dict(groups.get(group, {}))
-    copied: dict[str, dict[str, Any]] = {}
+    changed: dict[str, tuple[bytes, dict[str, Any]]] = {}
     for topic, topic_id, partition, kept in rows:
+        if topic not in changed or changed[topic][0] != topic_id:
+            changed[topic] = topic_id, {}
+        changed[topic][1][str(partition)] = kept
+    for topic, (topic_id, put) in changed.items():
         known_id, known = topics.get(topic, (topic_id, {}))
-        if topic not in copied or known_id != topic_id:
-            copied[topic] = dict(known) if known_id == topic_id else {}
-            topics[topic] = [topic_id, copied[topic]]
-        copied[topic][str(partition)] = kept
+        topics[topic] = [topic_id, changed_rows(known if known_id == topic_id else {}, put)]
     groups[group] = topics
     return groups.done()
 
@@ -227,9 +229,7 @@ def forgotten(content: Content | None, fields: Fields) -> Content:
     topics = {} if fields["rows"] is None else dict(groups.get(fields["group"], {}))
     for topic in gone.keys() & topics.keys():
         topic_id, rows = topics[topic]
-        left = dict(rows)  # a copy is quick, to look at each of a hundred thousand is not
-        for key in gone[topic]:
-            left.pop(key, None)
+        left = changed_rows(rows, {}, gone[topic])
         topics[topic] = [topic_id, left]
         if not left:
             del topics[topic]

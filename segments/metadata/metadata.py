@@ -38,10 +38,12 @@ from segbroker.protocol.vendor import pack_behind, unpack
 from ..errors import CorruptSegment, UnsupportedFormat
 from ..settings.topic_config import TopicConfig
 from ..settings.topic_defaults import SECTION, defaults_of
+from . import committed, share_groups
 from .alike import AlikeNames, with_names, without_names
 from .name_map import NameMap, plain
 from .partition_map import PartitionMap
 from .sections import check_sections
+from .wide_rows import plain_rows, taken_up
 
 MAGIC: Final = b"SBMD"
 VERSION: Final = 2
@@ -57,6 +59,9 @@ SETTLED: Final = 0
 """The boot of a ceiling that holds in every boot: everything below it is there, and synced."""
 IN_DOUBT: Final = -1
 """The boot of a ceiling below which something was found to be gone, as if it were of another."""
+
+_OF_PARTITIONS: Final = frozenset({committed.SECTION, share_groups.SECTION})
+"""Sections with rows by partition, of groups by name."""
 
 PartitionKey: TypeAlias = tuple[UUID, int]
 
@@ -213,7 +218,9 @@ class Metadata:
                     [topic_id.bytes, partition, epoch]
                     for topic_id, partition, epoch in self.epochs.rows()
                 ],
-                "sections": {name: plain(content) for name, content in self.sections.items()},
+                "sections": {
+                    name: _stored(name, content) for name, content in self.sections.items()
+                },
             },
         )
         size = len(data) - HEADER_SIZE
@@ -223,6 +230,11 @@ class Metadata:
         checksum = xxh3_64(memoryview(data)[HEADER_SIZE:])
         HEADER.pack_into(data, 0, MAGIC, VERSION, 0, size, checksum)
         return data
+
+
+def _stored(section: str, content: Any) -> Any:  # noqa: ANN401  as of `plain`
+    is_taken_up = section in _OF_PARTITIONS and isinstance(content, NameMap)
+    return plain_rows(content) if is_taken_up else plain(content)
 
 
 def encode_topic(meta: TopicMeta) -> dict[str, object]:
@@ -283,7 +295,9 @@ def decode_metadata(data: bytes | bytearray, path: str) -> Metadata:
     except (RemoteProtocolError, KeyError, TypeError, ValueError) as exc:
         raise CorruptSegment(path, HEADER_SIZE, f"not the map of this version: {exc!r}") from exc
     check_sections(known.sections, path)
-    return known
+    groups = {name: known.sections[name] for name in _OF_PARTITIONS if known.sections.get(name)}
+    wide = {name: taken_up(content) for name, content in groups.items()}
+    return replace(known, sections={**known.sections, **wide})
 
 
 def _with_version_2(known: Metadata, fields: Mapping[str, Any]) -> Metadata:

@@ -25,6 +25,7 @@ Invariant: a group of the section has a topic, and a topic of it a partition.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from operator import itemgetter
@@ -32,6 +33,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from .name_map import Draft, NameMap
+from .wide_rows import changed_rows
 
 SECTION: Final = "share_groups"
 STATES: Final = "share_states"
@@ -263,15 +265,14 @@ class _Changed:
         self._groups = NameMap.of(content).draft()
         self._group = group
         self._topics = dict(self._groups.get(group, {}))
-        self._copied: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, tuple[bytes, ChainMap[str, Any]]] = {}
 
-    def rows(self, topic: str, topic_id: bytes) -> dict[str, Any]:
+    def rows(self, topic: str, topic_id: bytes) -> ChainMap[str, Any]:
         """The partitions of a topic, to be changed: another topic of that name has none."""
-        known_id, known = self._topics.get(topic, (topic_id, {}))
-        if topic not in self._copied or known_id != topic_id:
-            self._copied[topic] = dict(known) if known_id == topic_id else {}
-            self._topics[topic] = [topic_id, self._copied[topic]]
-        return self._copied[topic]
+        if topic not in self._rows or self._rows[topic][0] != topic_id:
+            known_id, known = self._topics.get(topic, (topic_id, {}))
+            self._rows[topic] = topic_id, ChainMap({}, known if known_id == topic_id else {})
+        return self._rows[topic][1]
 
     def forget(self, topics: Iterable[str] | None) -> None:
         """None: all of them."""
@@ -279,6 +280,9 @@ class _Changed:
             self._topics.pop(topic, None)
 
     def done(self) -> Content:
+        for topic, (topic_id, rows) in self._rows.items():
+            put, known = rows.maps
+            self._topics[topic] = [topic_id, changed_rows(known, put)]
         _put(self._groups, self._group, self._topics)
         return self._groups.done()
 

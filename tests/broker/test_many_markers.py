@@ -1,5 +1,6 @@
 """A transaction of many partitions ends, and everybody else goes on meanwhile."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -7,6 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.partitions.partition import Partition
+from segbroker.broker.partitions.topics import Topics
 from segbroker.broker.transactions.markers import APPENDED_AT_ONCE
 from segbroker.protocol.record_batch import BatchHeader
 from segbroker.segments.partition.handler import AppendResult
@@ -83,3 +85,33 @@ async def test_lanes_are_left_for_others_while_partitions_are_synced() -> None:
                 disk.syncs.set()
         finally:
             disk.syncs.set()
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+async def test_lanes_are_left_for_others_while_partitions_are_opened(
+    durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand stood in line for a lane, and whoever came after them waited for all: a request
+    that is decoded in one, too."""
+    opening = most = opened = 0
+
+    async def counted(self: Topics, keys: Sequence[tuple[str, int]]) -> object:
+        nonlocal opening, most, opened
+        opening, opened = opening + 1, opened + len(keys)
+        most = max(most, opening)
+        try:
+            return await open_some(self, keys)
+        finally:
+            opening -= 1
+
+    open_some = Topics._open_some
+    monkeypatch.setattr(Topics, "_open_some", counted)
+    async with serving() as broker, connect(broker.address) as client:
+        count = 5 * broker.core.config.lanes
+        await client.create("t", count, durability=durability)
+        tx = Tx(client, "a", V1)
+        assert await tx.init() == 0
+        assert set(await tx.add("t", *range(count))) == {0}
+        assert await tx.end(commit=True) == 0
+    assert opened == count
+    assert most < broker.core.config.lanes

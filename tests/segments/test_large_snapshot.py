@@ -9,6 +9,7 @@ from segbroker.protocol.vendor import PIECE_ITEMS, pack
 from segbroker.segments.metadata import committed
 from segbroker.segments.metadata.control import Event, apply_all
 from segbroker.segments.metadata.metadata import HEADER_SIZE, Metadata, decode_metadata
+from segbroker.segments.metadata.wide_rows import plain_rows
 
 TOPIC_ID = UUID(int=7)
 
@@ -42,7 +43,7 @@ def test_no_piece_of_a_snapshot_is_long(monkeypatch: pytest.MonkeyPatch) -> None
     events = [_committed(f"g-{n}", 2, 2) for n in range(2_000)]
     events += [_committed("topics", 2_000, 1), _committed("partitions", 1, 5_000)]
     state = apply_all(Metadata("cluster"), events)
-    whole = {name: dict(content) for name, content in state.sections.items()}
+    whole = {committed.SECTION: plain_rows(state.sections[committed.SECTION])}
     with monkeypatch.context() as patched:
         patched.setattr(msgpack, "Packer", Counting)
         data = state.encode()

@@ -12,6 +12,7 @@ from segbroker.segments.errors import StorageError, UnsupportedFormat
 from segbroker.segments.metadata import transactions
 from segbroker.segments.metadata.control import Event, apply_all
 from segbroker.segments.metadata.metadata import Metadata, decode_metadata
+from segbroker.segments.metadata.name_map import plain
 
 ID = bytes(15) + b"\1"
 FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -120,7 +121,7 @@ def full() -> dict[str, Any]:
     events = [Event(seq, kind, fields) for seq, (kind, fields) in enumerate(FIELDS, 1)]
     state = apply_all(Metadata("cluster"), events)
     sections = decode_metadata(state.encode(), "snapshot").sections
-    found: dict[str, Any] = copy.deepcopy(dict(sections))
+    found = copy.deepcopy({name: plain(content) for name, content in sections.items()})
     return found
 
 

@@ -138,9 +138,6 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("share_groups", "_laid_over", "cover[1] > last", "(cover[1] >= last)", 0): (
         "cost: the next span passes over it"
     ),
-    ("share_groups", "_Changed.rows", "known_id != topic_id", "(known_id == topic_id)", 0): (
-        "cost: the rows are copied for each of the event's"
-    ),
     ("witness", "say_least", "one < number", "(one <= number)", 0): (
         "second line: the number itself was looked for before"
     ),

@@ -185,9 +185,9 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "snapshots_without_the_offsets_of_groups",
         "metadata",
-        '                "sections": {name: plain(content) for name, content in'
-        " self.sections.items()},\n",
-        '                "sections": {},\n',
+        "                    name: _stored(name, content) for name, content in"
+        " self.sections.items()\n",
+        "",
         "offsets_of_groups",
     ),
     Bug(

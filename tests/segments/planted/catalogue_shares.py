@@ -81,8 +81,8 @@ SHARE_BUGS: Final = (
     Bug(
         "a_topic_of_the_same_name_has_what_was_done_with_the_one_before",
         "share_groups",
-        "self._copied[topic] = dict(known) if known_id == topic_id else {}",
-        "self._copied[topic] = dict(known)",
+        "ChainMap({}, known if known_id == topic_id else {})",
+        "ChainMap({}, known)",
         HERE + "events_to_a_section_and_back",
     ),
     Bug(
