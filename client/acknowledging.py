@@ -241,7 +241,10 @@ class Acquired:
             self._unasked.discard(offset)
             if kind is Kind.RENEW and offset in self.held:
                 self.held[offset] = now_ms + self.lock_ms
-        self.look_again(now_ms)
+        self.look_ms = None
+        if self.held:
+            # Of another record half of the time may be over since this was asked.
+            self.look_ms = max(now_ms, min(self.held.values()) - self.lock_ms // 2)
 
     def refused(
         self, said: dict[int, Kind], error: SegbrokerError, now_ms: int

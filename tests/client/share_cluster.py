@@ -151,7 +151,7 @@ class Broker:
         for topic in topics:
             assert topic.topic_id == TOPIC_ID
             for row in topic.partitions:
-                said = _said(row)
+                said = said_of(row)
                 log = self._cluster.logs[row.partition_index]
                 is_mine = log.leader == self.number
                 if said:
@@ -340,7 +340,7 @@ def _record(partition: int, offset: int) -> bytes:
     return bytes(data)
 
 
-def _said(row: Any) -> dict[int, int]:  # noqa: ANN401 - of either request
+def said_of(row: Any) -> dict[int, int]:  # noqa: ANN401 - of either request
     """What is said of a partition: offset -> kind."""
     said: dict[int, int] = {}
     for batch in row.acknowledgement_batches:

@@ -215,8 +215,9 @@ class Cluster:
         self.false_indexes: list[int] = []
         # Partitions that nobody may read.
         self.forbidden: set[tuple[str, int]] = set()
-        # Topics that answers leave out, asked for or not.
+        # Topics that answers leave out, asked for or not; and brokers, also where they lead.
         self.unmentioned: set[str] = set()
+        self.unlisted: set[int] = set()
 
     def create(self, name: str, partitions: int = 1) -> list[Partition]:
         numbers = list(self.brokers)
@@ -437,6 +438,7 @@ class Broker:
             brokers=[
                 MetadataResponseBroker(node_id=number, host="10.0.0.1", port=9000 + number)
                 for number in cluster.brokers
+                if number not in cluster.unlisted
             ],
             cluster_id="simulated",
             controller_id=1,

@@ -193,7 +193,11 @@ class Storm:
     def cut(self) -> None:
         self.random.choice(self.brokers).is_up ^= True
 
+    def hide(self) -> None:
+        self.world.cluster.unlisted = {self.random.choice(self.brokers).number}
+
     def heal(self) -> None:
+        self.world.cluster.unlisted.clear()
         for broker in self.brokers:
             broker.is_up = True
         self.world.cluster.forbidden.clear()
@@ -256,7 +260,7 @@ def test_when_it_is_calm_again_every_partition_is_read_to_its_end(
         *(storm.write, storm.take) * 3,
         *(storm.assign, storm.come_back, storm.seek, storm.pause, storm.resume),
         *(storm.move, storm.make_again, storm.delete, storm.refuse),
-        *(storm.end_sessions, storm.cut, storm.heal, storm.heal),
+        *(storm.end_sessions, storm.cut, storm.hide, storm.heal, storm.heal),
     ]
     for _ in range(STEPS):
         storm.random.choice(does)()
