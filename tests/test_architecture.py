@@ -209,3 +209,23 @@ def test_each_folder_of_tests_is_in_the_guide() -> None:
     listed = [name for first in firsts for name in re.findall(r"`(\w+)/`", first)]
     there = {path.parent.name for path in (ROOT / "tests").glob("*/[!_]*")}
     assert sorted(listed) == sorted(there)
+
+
+@pytest.mark.parametrize("room", sorted(COMPLETE))
+def test_each_package_of_such_a_room_is_on_the_page(room: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.partition(f"| package of `{room}/` |")[2].partition("\n\n")[0]
+    firsts = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = [name for first in firsts for name in re.findall(r"`(\w+)/`", first)]
+    assert sorted(named) == [Path(package).name for package in packages(room) if "/" in package]
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_module_that_is_named_in_code_is_there(room: str) -> None:
+    there = {path.name for path in ROOT.glob("*.py")}
+    for folder in (*MAY_IMPORT, "pyspark_segbroker", "tests", "bench", "demo"):
+        there |= {path.name for path in (ROOT / folder).rglob("*.py")}
+    for path in modules(room):
+        # Not in a string: that may be any file.
+        for name in re.findall(r"(?<![\w\"'])(?:\w+/)*(\w+\.py)\b(?![\"'])", path.read_text()):
+            assert name in there, f"{path} names {name}"
