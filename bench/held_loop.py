@@ -142,6 +142,8 @@ def _wide() -> list[tuple[str, Message, int]]:
     ]
     topics = [OffsetCommitRequestTopic(name="wide", partitions=rows)]
     commit = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+    one = [OffsetCommitRequestTopic(name="wide", partitions=rows[:1])]
+    again = OffsetCommitRequest(group_id="g", member_id="", topics=one)
     group = OffsetFetchRequestGroup(group_id="g", topics=None)
     member = ConsumerGroupHeartbeatRequest(
         group_id="h",
@@ -154,6 +156,7 @@ def _wide() -> list[tuple[str, Message, int]]:
     return [
         ("Metadata", MetadataRequest(topics=None), 9),
         ("OffsetCommit", commit, 8),
+        ("OffsetCommit of one of them", again, 8),
         ("OffsetFetch", OffsetFetchRequest(groups=[group]), 8),
         ("ConsumerGroupHeartbeat of the only member", member, 1),
         (

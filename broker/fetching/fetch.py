@@ -187,15 +187,16 @@ class FetchSlot:
         """Whether it is answered, now that this partition has been asked."""
         return target.look() and (self._least <= 1 or self._is_enough_with(target))
 
-    def wake(self, partition: Partition) -> None:
+    def wake(self, partition: Partition) -> int:
         if self.done:
-            return
+            return 0
         # Only this partition is asked again, or a turn in which all of a thousand have moved would
         # ask each of them a thousand times.
         if self._by_partition is None:
             self._by_partition = {target.partition: target for target in self._targets}
         if self._has_news(self._by_partition[partition]):
             self._finish()
+        return 0
 
     def complete(self) -> None:
         if not self.done:

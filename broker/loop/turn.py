@@ -18,12 +18,13 @@ Code that completes slots outside of a receive (after a sync, a timer, a lane) e
 At the limit: who is woken, and what is flushed, has the loop for as long as other pieces of work
 (pace.py).  A larger fan-out goes on in `run`, a piece per pass of the loop, so that ten thousand
 readers of one partition, or a hundred with a thousand partitions in each answer, do not stall the
-rest.
+rest.  Where a task looks for whoever waits (share groups), it is not its waking that takes time: so
+WOKEN_AT_ONCE of them are woken in a pass.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 import trio
@@ -33,6 +34,9 @@ from segbroker.segments.partition.failing import CallSoon
 from .pace import Pace
 
 log = structlog.get_logger()
+
+WOKEN_AT_ONCE: Final = 16
+"""Tasks that are woken in one pass of the loop: all of them run in the next one, some 5 ms."""
 
 
 class Turned(Protocol):
@@ -63,13 +67,14 @@ class Turned(Protocol):
 class Turn:
     """What has to be looked at before the loop goes on."""
 
-    __slots__ = ("_ending", "_flushes", "_more", "_syncs", "_wakes", "_waking")
+    __slots__ = ("_ending", "_flushes", "_more", "_syncs", "_wakes", "_waking", "_woken")
 
     def __init__(self) -> None:
         self._syncs: dict[Turned, None] = {}
         self._wakes: dict[Turned, None] = {}
         # Those where not everybody has looked.
         self._waking: deque[Turned] = deque()
+        self._woken = 0
         self._ending = False
         self._flushes: dict[Callable[[], None], None] = {}
         self._more = trio.Event()
@@ -81,6 +86,12 @@ class Turn:
     def wake(self, partition: Turned) -> None:
         """The high watermark of `partition` moved and somebody waits for it."""
         self._wakes[partition] = None
+
+    def woke(self, tasks: int) -> bool:
+        """So many tasks are woken that will look for records; whether there is room for others in
+        this pass of the loop."""
+        self._woken += tasks
+        return self._woken < WOKEN_AT_ONCE
 
     def flush(self, flush: Callable[[], None]) -> None:
         """A slot of a connection became ready; `flush` is called once at the end of the turn."""
@@ -113,6 +124,7 @@ class Turn:
             call_soon: how the outcome of a sync that is done here is told; None: at once.
             lone: False: several are waiting, whatever it looks like; none is done here.
         """
+        self._woken = 0
         if lone and len(self._syncs) == 1:
             (partition,) = self._syncs
             try:
@@ -143,7 +155,7 @@ class Turn:
     def _look_on(self) -> None:
         """Never raises: `end` would never end a turn again."""
         pace = Pace()
-        while self._waking:
+        while self._waking and self._woken < WOKEN_AT_ONCE:
             try:
                 if not self._waking[0].look_on(pace):
                     self._waking.rotate(-1)  # the others have their turn, too

@@ -50,8 +50,10 @@ class FetchWaiter(Protocol):
         """How many requests these are now."""
         ...
 
-    def wake(self, partition: "Partition") -> None:
-        """There may be more to read in this partition than before."""
+    def wake(self, partition: "Partition") -> int:
+        """There may be more to read in this partition than before.  How many tasks this woke, which
+        look when they run; 0: it has looked."""
+        ...
 
     def complete(self) -> None:
         """Answer with what there is."""
@@ -174,10 +176,10 @@ class Partition:
         return not before
 
     def look_on(self, pace: Pace) -> bool:
-        """Let them look, as long as there is time, one at least; whether all have."""
+        """Let them look, as long as there is time and room, one at least; whether all have."""
         while self._looking:
-            self._looking.popleft().wake(self)
-            if pace.is_over:
+            has_room = self._turn.woke(self._looking.popleft().wake(self))
+            if pace.is_over or not has_room:
                 break
         return not self._looking
 

@@ -82,9 +82,10 @@ class LivePartition:
         """How many fetches wait for what may be in it."""
         return sum(len(one.waiters) for one in self.sessions if self.place in one.places)
 
-    def wake(self, partition: Partition) -> None:
+    def wake(self, partition: Partition) -> int:
         """There may be more records."""
         self.look_again()
+        return self.waiting
 
     def complete(self) -> None:
         """The topic goes, or the broker."""

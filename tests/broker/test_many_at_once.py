@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.loop import pace
 from segbroker.broker.loop.callbacks import Callbacks
+from segbroker.broker.loop.turn import WOKEN_AT_ONCE
 from segbroker.broker.partitions.partition import Partition
+from segbroker.broker.share_fetching.share_fetch import _ShareFetching
 from segbroker.broker.transactions.ledger import Ledger
 from segbroker.broker.transactions.transaction_table import Entry
 from segbroker.broker.transactions.transaction_upkeep import ABORTS_AT_ONCE
@@ -35,6 +38,7 @@ from segbroker.segments.wal.group import TOLD_AT_ONCE, Group, Request
 from ..support.steps import calls_of_a_step
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect
+from ..support.wire_shares import Sharing, topic_id
 from ..support.wire_transactions import NOW_MS, V1, Tx
 from .conftest import Events, serving
 
@@ -77,11 +81,14 @@ async def test_transactional_ids_are_taken_up_at_a_start_with_others_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Probes ask on the health page meanwhile."""
-    ids = 1_000
+    ids = 300
     disk = MemoryStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
         for number in range(ids):
-            assert await Tx(client, f"x-{number}", V1).init() == 0
+            tx = Tx(client, f"x-{number}", V1)
+            assert await tx.init() == 0
+            assert await tx.add("t", 0) == [0]
     monkeypatch.setattr(pace, "STEP_S", -1.0)
 
     async def start() -> None:
@@ -161,8 +168,9 @@ async def test_who_had_no_turn_looks_for_records_before_those_who_had(
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def wake(self, partition: Partition) -> None:
+        def wake(self, partition: Partition) -> int:
             looked.append(self.name)
+            return 0
 
         def complete(self) -> None:
             pass
@@ -177,6 +185,52 @@ async def test_who_had_no_turn_looks_for_records_before_those_who_had(
             assert not partition.look_on(pace.Pace())
         assert looked == ["a", "b", "c"]
         partition.fetches.clear()
+
+
+class _Woken(trio.abc.Instrument):
+    """The most fetches of share groups that are told to look in one pass of the loop."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.most = self.count = 0
+        look_again = _ShareFetching.look_again
+
+        def counted(fetching: _ShareFetching) -> None:
+            self.count += 1
+            self.most = max(self.most, self.count)
+            look_again(fetching)
+
+        patched.setattr(_ShareFetching, "look_again", counted)
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count = 0
+
+
+async def test_of_share_groups_that_wait_for_a_record_some_look_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To wake a task costs nothing, but all that were woken run in the next pass of the loop:
+    a quarter of a second of a thousand groups."""
+    async with serving() as broker, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(connect(broker.address))
+        await first.create("t")
+        topic = await topic_id(first, "t")
+        waiting = [
+            Sharing(await stack.enter_async_context(connect(broker.address)), f"g-{n}", topic)
+            for n in range(100)
+        ]
+        for one in waiting:
+            await one.begin(0, wait_ms=30_000)
+        partition = await broker.core.topics.open("t", 0)
+        assert partition is not None
+        await becomes(lambda: partition.fetches_waiting == len(waiting))
+        await wait_all_tasks_blocked()
+        woken = _Woken(monkeypatch)
+        trio.lowlevel.add_instrument(woken)
+        await first.produce("t", b"v")
+        for one in waiting:
+            assert [given.value for given in await one.end()] == [b"v"]
+        trio.lowlevel.remove_instrument(woken)
+    assert woken.most <= WOKEN_AT_ONCE
 
 
 async def test_what_a_broker_says_of_itself_gives_way_after_each_partition(
