@@ -86,6 +86,8 @@ class Lane:
         self.is_late = False
         self.retry_at_ms = 0
         self.wanted: dict[Key, TopicPartition] = {}
+        # The newest leader epoch in which it was known to lead a partition.
+        self.led_in: dict[Key, int] = {}
         self.acquired: dict[Key, Acquired] = {}
 
     def part(self, key: Key, tp: TopicPartition) -> Acquired:

@@ -178,6 +178,7 @@ class ShareLanes:
         """Which broker has which of the partitions."""
         for lane in self.lanes.values():
             lane.wanted = {}
+            lane.led_in = {key: epoch for key, epoch in lane.led_in.items() if key in self.given}
         self._troubles = {key: one for key, one in self._troubles.items() if key in self.given}
         cluster = self._engine.cluster
         for key, tp in self.given.items():
@@ -192,16 +193,21 @@ class ShareLanes:
             if leader not in self.lanes:
                 session = ShareSession(self._settings, self._member_id)
                 self.lanes[leader] = Lane(leader, session, self._new_trouble())
-            self.lanes[leader].wanted[key] = tp
+            lane = self.lanes[leader]
+            lane.wanted[key] = tp
+            lane.led_in[key] = max(lane.led_in.get(key, -1), cluster.leader_epoch(*tp))
         if self._unserved:
             self._unserved.look(
                 self.given.values(), lambda tp: not cluster.is_unserved(*tp), now_ms
             )
 
     def _leave_moved(self, lane: Lane) -> None:
-        """What another broker leads by now it gives to anybody, whoever had it locked here."""
+        """What another broker leads by now it gives to anybody, whoever had it locked here; not
+        where an older view says so."""
+        cluster = self._engine.cluster
         for key, part in lane.acquired.items():
-            is_here = self._engine.cluster.leader(*part.tp) in (None, lane.node_id)
+            is_older = cluster.leader_epoch(*part.tp) < lane.led_in.get(key, -1)
+            is_here = is_older or cluster.leader(*part.tp) in (None, lane.node_id)
             if key in self.given and not is_here and not part.is_idle:
                 where = f"{part.tp.topic}-{part.tp.partition}"
                 self._lose_part(part, broker_error(ErrorCode.NOT_LEADER_OR_FOLLOWER, where))

@@ -335,8 +335,13 @@ class Transactions:
             f" longer than transaction_timeout_ms={self._timeout_ms}"
         )
 
-    def _aborted_by_time(self) -> TransactionAborted:
+    def _aborted_by_broker(self, why: BrokerError) -> TransactionAborted:
         """Where nobody else has the transactional id."""
+        if why.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            return TransactionAborted(
+                f"nothing of the transaction is seen: the broker knew {self.transactional_id!r} no"
+                " more, as where nobody used it for transactional.id.expiration.ms"
+            )
         return TransactionAborted(
             "the broker aborted the transaction: it was open for longer than"
             f" transaction_timeout_ms={self._timeout_ms}"
@@ -361,7 +366,7 @@ class Transactions:
             self._wanted.clear()
             self.state = State.NEW
             yield from self.init()
-            raise self._aborted_by_time() from self.error
+            raise self._aborted_by_broker(self.error) from self.error
         if isinstance(self.error, TransactionAborted):
             raise self.error  # which says of all of it why it is void
         if undelivered:
@@ -386,7 +391,7 @@ class Transactions:
                 self.state = State.NEW
                 yield from self.init()
                 if committed:
-                    raise self._aborted_by_time() from exc
+                    raise self._aborted_by_broker(exc) from exc
             elif exc.code == ErrorCode.TRANSACTION_ABORTABLE:
                 self.state = State.OPEN
                 self.error = exc

@@ -20,6 +20,7 @@ from segbroker.client import (
     Producer,
     SegbrokerError,
     TimedOut,
+    TransactionAborted,
 )
 from segbroker.client.errors import (
     LeaderNotAvailable,
@@ -43,7 +44,7 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.messages_groups import DeleteGroupsResponse, JoinGroupResponse
 from segbroker.protocol.messages_security import CreateAclsResponse
-from segbroker.protocol.messages_transactions import InitProducerIdResponse
+from segbroker.protocol.messages_transactions import EndTxnResponse, InitProducerIdResponse
 from segbroker.protocol.record_batch import encode_batch
 from segbroker.protocol.schema import Message
 
@@ -466,6 +467,19 @@ def test_a_fetch_that_steps_back_hands_out_each_record_once() -> None:
     ):
         records = consumer.poll(6, timeout_ms=60_000)
         assert [record.offset for record in records] == [100, 101, 102, 103, 104, 105]
+
+
+def test_who_comes_back_to_an_id_that_was_forgotten_hears_that_it_was() -> None:
+    """Not that the transaction was open for too long."""
+    forgotten = EndTxnResponse(error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    with (
+        Replaying({ApiKey.END_TXN: always(forgotten)}) as server,
+        Producer(server.address, transactional_id="x") as producer,
+    ):
+        with pytest.raises(TransactionAborted, match="knew 'x' no more"), producer.transaction():
+            producer.send(TOPIC, b"")
+        with producer.transaction():
+            pass  # it has the id of now
 
 
 def test_a_cluster_whose_brokers_change_leaves_no_connection_behind() -> None:

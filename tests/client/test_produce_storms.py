@@ -8,6 +8,7 @@ In simulated time, a seed is a run.
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -97,7 +98,7 @@ class SlowWorld(World):
 class Storm:
     """What may happen."""
 
-    def __init__(self, seed: int, delivery_timeout_ms: int) -> None:
+    def __init__(self, seed: int, delivery_timeout_ms: int, **settings: Any) -> None:  # noqa: ANN401
         random = self.random = Random(seed)
         self.world = SlowWorld(seed, random.choice([1, 2, 3]))
         self.logs = self.world.cluster.create("a", random.choice([1, 4]))
@@ -106,6 +107,7 @@ class Storm:
             batch_bytes=random.choice([150, 1_000]),
             linger_ms=random.choice([0, 20]),
             delivery_timeout_ms=delivery_timeout_ms,
+            **settings,
         )
         self.world.pass_ms(20_000)
         self.sent: dict[int, list[Delivery]] = {index: [] for index in range(len(self.logs))}
@@ -183,3 +185,17 @@ def test_what_is_given_up_makes_nothing_else_come_twice_or_out_of_order(seed: in
                 assert value not in stored
             except SegbrokerError:
                 pass  # it may be there
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_without_idempotence_nothing_is_missing_and_a_repetition_overtakes_nothing(
+    seed: int,
+) -> None:
+    """A record may be there more than once: where nobody heard that it was."""
+    storm = Storm(seed, 3_600_000, idempotent=False, acks=(1, -1)[seed % 2])
+    storm.runs()
+    for index, deliveries in storm.sent.items():
+        stored = storm.world.stored("a", index)
+        assert list(dict.fromkeys(stored)) == [b"%06d" % each for each in range(len(deliveries))]
+        for number, delivery in enumerate(deliveries):
+            assert stored[delivery.metadata().offset] == b"%06d" % number

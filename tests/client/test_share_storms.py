@@ -277,6 +277,34 @@ def test_records_that_were_taken_one_by_one_all_stay_the_caller_s(
     reading.say(held, Kind.ACCEPT)  # which would raise
 
 
+def test_an_older_view_of_the_cluster_takes_no_record_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a broker that has not heard yet who leads the partition."""
+    world = ShareWorld(1, brokers=2, partitions=1, lock_ms=10_000)
+    world.late_ms = 0
+    reading = world.start(monkeypatch, explicit=True)
+    (share,) = world.shares
+    store(share.log, [b""])
+    world.move(0, 2)
+    reading.want(None)
+    world.pass_ms(1_000)
+    reading.want_no_more()
+    record = reading.take()
+    assert isinstance(record, ShareRecord)
+    share.log.leader, share.log.leader_epoch = 1, 0
+    looked = reading.engine.cluster.refreshed()
+    world.pass_ms(1_000)
+    assert looked.done
+    assert reading.engine.cluster.leader("a", 0) == 1
+    share.log.leader, share.log.leader_epoch = 2, 1
+    reading.engine.cluster.invalidate()
+    world.pass_ms(1_000)
+    reading.say([record], Kind.ACCEPT)  # which would raise
+    world.pass_ms(2_000)
+    assert share.done[0][1] == Kind.ACCEPT
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_of_a_record_holds_or_is_told(
     seed: int, monkeypatch: pytest.MonkeyPatch
