@@ -23,6 +23,8 @@ from .test_producing import Sender
 
 STEPS = 150
 CALM_MS = 60_000
+# What happens at one moment: far more than is ever needed.
+AT_ONCE_MAX = 1_000
 REFUSALS = [
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -73,9 +75,13 @@ class SlowWorld(World):
 
     def pass_ms(self, duration_ms: int) -> None:
         end_ms = self.now_ms + duration_ms
+        at_once = 0
         while self.now_ms < end_ms:
+            at_once += 1
+            assert at_once < AT_ONCE_MAX, "it asks again and again"
             if self._happens() or self.turn():
                 continue
+            at_once = 0
             wakes = [due for due, _, _ in self._late]
             wake_ms = self.engine.next_wake_ms()
             if wake_ms is not None:
