@@ -5,25 +5,45 @@ backup in its place leaves the broker with files that are open, and with paths t
 into other files.  What is written by the former no start would find, what is written by the latter
 damages the backup.  `LOCK` tells: at its path there is no file, or another than the one that is
 held.
+
+It is asked with each path, not in each round of housekeeping alone: a file that was opened in the
+place of one of ours would be written to for as long as it is open, also when the directory is back.
 """
 
 import errno
 
 from ..disk.forwarding import ForwardingStorage
-from ..disk.storage import Storage, StorageFile
+from ..disk.storage import Storage, StorageFile, StorageLock
+from ..errors import why_gone
 
 
 class InPlaceStorage(ForwardingStorage):
-    """The disk of a data directory.  What asks for a path raises OSError while `why_gone` is set;
+    """The disk of a data directory.  Who asks for a path gets OSError while it leads elsewhere;
     files that are open, and looking at what exists, are left alone."""
 
-    def __init__(self, beneath: Storage) -> None:
+    def __init__(self, beneath: Storage, root: str) -> None:
         super().__init__(beneath)
-        self.why_gone: str | None = None
+        self._root = root
+        self.held: StorageLock | None = None
+        """Of LOCK, while the directory is open."""
+
+    @property
+    def why_gone(self) -> str | None:
+        """Why the paths of the directory are refused at present; None: it is in its place, or not
+        open.  Blocking."""
+        held = self.held
+        return None if held is None or held.is_in_place() else why_gone(self._root)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:
-        self._check(path)
-        return super().open(path, create=create, read_only=read_only)
+        if create:
+            self._check(path)
+        file = super().open(path, create=create, read_only=read_only)
+        try:
+            self._check(path)  # behind it: it may have been taken away just before
+        except OSError:
+            file.close()
+            raise
+        return file
 
     def listdir(self, path: str) -> list[str]:
         self._check(path)
@@ -50,5 +70,5 @@ class InPlaceStorage(ForwardingStorage):
         super().fsync_dir(path)
 
     def _check(self, path: str) -> None:
-        if self.why_gone is not None:
-            raise OSError(errno.ESTALE, self.why_gone, path)
+        if (why := self.why_gone) is not None:
+            raise OSError(errno.ESTALE, why, path)

@@ -31,7 +31,7 @@ from ..disk.memory import MemoryStorage
 from ..disk.posix import PosixStorage
 from ..disk.relieving import RelievingStorage
 from ..disk.storage import Storage, StorageLock, make_dirs, make_root
-from ..errors import DataDirectoryGone, DataDirectoryLocked, LogClosed, StorageError, why_gone
+from ..errors import DataDirectoryGone, DataDirectoryLocked, LogClosed, StorageError
 from ..log.caches import Caches, FileCache, IndexCache, OpenLogs
 from ..metadata.committed import SECTION, Content
 from ..metadata.metadata import Metadata, TopicMeta
@@ -133,7 +133,7 @@ class DiskManager:
         self.relief = Relief(self.files, self.open_logs, each, lambda: self.partitions.served())
         self.open_logs.relief = self.relief.park
         disk = storage if storage is not None else PosixStorage()
-        self._in_place = InPlaceStorage(disk)
+        self._in_place = InPlaceStorage(disk, self.root)
         self.storage: Storage = RelievingStorage(self._in_place, self.relief.relieve)
         self.topics: MappingProxyType[str, TopicMeta] = MappingProxyType({})
         self.report = RecoveryReport()
@@ -214,6 +214,7 @@ class DiskManager:
             self._lock_file = self.storage.lock(self._lock_path)
         except BlockingIOError as exc:
             raise DataDirectoryLocked(self.root) from exc
+        self._in_place.held = self._lock_file
         try:
             self._begin()
         except BaseException:
@@ -256,13 +257,18 @@ class DiskManager:
 
     def _give_up(self) -> None:
         """Opening failed: leave the directory as a kill would, and nothing of it open."""
-        assert self._lock_file is not None, "locked first"
         self._end_threads()
         self._metadata.attach(None)
         self.partitions.close_all(checkpoint=False)
         self.wal.close(empty=False)
-        self._lock_file.release()
-        self._lock_file = None
+        self._unlock()
+
+    def _unlock(self) -> None:
+        """What is at its path is another process's from here on."""
+        lock_file, self._lock_file = self._lock_file, None
+        assert lock_file is not None, "locked first"
+        self._in_place.held = None
+        lock_file.release()
 
     def _end_threads(self) -> None:
         """End those that there are, each behind whoever has work for it."""
@@ -310,8 +316,7 @@ class DiskManager:
             self.wal.close(empty=is_durable)
         except OSError as exc:
             failures.append(exc)
-        self._lock_file.release()
-        self._lock_file = None
+        self._unlock()
         if failures:
             raise ExceptionGroup("partitions that could not be closed", failures)
 
@@ -457,10 +462,8 @@ class DiskManager:
         self.storage.open(self._lock_path).close()
 
     def look_for_directory(self) -> str | None:
-        """Why nothing of the data directory is to be written or read by its path at present, and
-        is refused; None: it is at its path.  Blocking."""
-        in_place = self._lock_file is None or self._lock_file.is_in_place()
-        self._in_place.why_gone = None if in_place else why_gone(self.root)
+        """Why nothing of the data directory is written or read by its path at present; None: it is
+        at its path.  Blocking."""
         return self._in_place.why_gone
 
     @property

@@ -134,6 +134,7 @@ class Upkeep:
         (age_clock.py); None: `now_ms` is believed.
         """
         if self._is_gone():
+            self._visits.clear()  # who waits for the end of the round waits for nobody to return
             return
         age_ms = self._age_clock.now(now_ms, monotonic_ms)
         if not self._visits:

@@ -134,6 +134,8 @@ class PosixLock:
         self._fd = fd
         self._path = path
         self._owner = os.getpid()
+        held = os.fstat(fd)
+        self._file = held.st_dev, held.st_ino
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
@@ -144,11 +146,12 @@ class PosixLock:
 
     def is_in_place(self) -> bool:
         try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+            found = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True
+        return (found.st_dev, found.st_ino) == self._file
 
 
 class PosixStorage:
