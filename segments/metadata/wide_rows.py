@@ -12,6 +12,7 @@ Stored are plain dicts (`plain_rows`), which are taken up again at the start (`t
 """
 
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 from .name_map import NameMap
@@ -45,8 +46,7 @@ class WideRows(Mapping[str, T]):
         return self._parts[int(partition) >> _NEIGHBOURS][partition]
 
     def __iter__(self) -> Iterator[str]:
-        for part in self._parts.values():
-            yield from part
+        return chain.from_iterable(self._parts.values())
 
     def __len__(self) -> int:
         return self._count
@@ -95,8 +95,7 @@ class _Items(ItemsView[str, T]):
     _mapping: WideRows[T]
 
     def __iter__(self) -> Iterator[tuple[str, T]]:
-        for part in self._mapping.parts():
-            yield from part.items()
+        return chain.from_iterable(part.items() for part in self._mapping.parts())
 
 
 class _Values(ValuesView[T]):
@@ -105,8 +104,7 @@ class _Values(ValuesView[T]):
     _mapping: WideRows[T]
 
     def __iter__(self) -> Iterator[T]:
-        for part in self._mapping.parts():
-            yield from part.values()
+        return chain.from_iterable(part.values() for part in self._mapping.parts())
 
 
 def changed_rows(
