@@ -37,7 +37,11 @@ class InPlaceStorage(ForwardingStorage):
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:
         if create:
             self._check(path)
-        file = super().open(path, create=create, read_only=read_only)
+        try:
+            file = super().open(path, create=create, read_only=read_only)
+        except FileNotFoundError:
+            self._check(path)  # of a directory that is away no file is missing
+            raise
         try:
             self._check(path)  # behind it: it may have been taken away just before
         except OSError:

@@ -296,7 +296,10 @@ def decode_metadata(data: bytes | bytearray, path: str) -> Metadata:
         raise CorruptSegment(path, HEADER_SIZE, f"not the map of this version: {exc!r}") from exc
     check_sections(known.sections, path)
     groups = {name: known.sections[name] for name in _OF_PARTITIONS if known.sections.get(name)}
-    wide = {name: taken_up(content) for name, content in groups.items()}
+    try:
+        wide = {name: taken_up(content) for name, content in groups.items()}
+    except ValueError as exc:
+        raise UnsupportedFormat(path, f"rows by {exc}", "rows by partition") from exc
     return replace(known, sections={**known.sections, **wide})
 
 

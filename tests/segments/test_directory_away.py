@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.scrubbing import Scrubber
 from segbroker.segments.directory.upkeep import VISITS_MAX
 from segbroker.segments.disk.memory import MemoryLock, MemoryStorage
 from segbroker.segments.errors import DataDirectoryGone, StorageError
@@ -116,6 +117,29 @@ def test_what_is_rolled_or_made_ahead_meanwhile_is_not_in_its_place(
     end = handler.high_watermark
     assert end == handler.log_end_offset
     assert stored(manager, "fsync", 0) == list(range(end))
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_scrub_takes_nothing_for_damage_meanwhile(
+    manager: DiskManager, tmp_path: Path, is_empty: bool
+) -> None:
+    handler = manager.get_handler("fsync", 0)
+    for _ in range(10):
+        append(handler, batch_of(b"x" * 200))
+        handler.flush_soon()
+    manager.keep_house_now(1_500)
+    sealed = len(handler.sealed_numbers())
+    assert sealed
+    with replaced(tmp_path / "data", tmp_path / "backup"):
+        if is_empty:
+            shutil.rmtree(tmp_path / "data" / "topics" / "fsync")
+        before = files_in(tmp_path / "data")
+        scrubber = Scrubber(manager, 1 << 30, 0)
+        scrubber.step(2_000)
+        assert scrubber.statistics.errors == sealed, "not readable"
+        assert files_in(tmp_path / "data") == before
+    assert handler.read_only is None
+    assert stored(manager, "fsync", 0) == list(range(10))
 
 
 def test_a_round_of_housekeeping_ends_without_it() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from segbroker.segments.errors import UnsupportedFormat
 from segbroker.segments.metadata import committed, share_groups
 from segbroker.segments.metadata.control import Event, apply_all
 from segbroker.segments.metadata.metadata import Metadata, TopicMeta, decode_metadata
@@ -107,3 +108,13 @@ def _tables(rows: object) -> list[dict[object, object]]:
     return [table for one in inner for table in _tables(one)] + (
         [rows] if isinstance(rows, dict) else []
     )
+
+
+@pytest.mark.parametrize("section", [committed.SECTION, share_groups.SECTION])
+def test_rows_by_something_else_than_partitions_are_none_of_this_version(section: str) -> None:
+    row = [5, []] if section == share_groups.SECTION else [5, -1, "", 1]
+    rows = {f"p{number}": row for number in range(WIDE_MIN)}
+    content = {"g": {"t": [TOPIC_ID.bytes, rows]}}
+    snapshot = Metadata("c", sections={section: content}).encode()
+    with pytest.raises(UnsupportedFormat, match="by partition"):
+        decode_metadata(snapshot, "snapshot")
