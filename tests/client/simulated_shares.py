@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
 from segbroker.client import share_reading
 from segbroker.client.connection import Connection
 from segbroker.client.share_reading import ShareReading
+from segbroker.client.share_settings import ShareOptions
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import encode_response, parse_request_header
@@ -302,7 +303,9 @@ class ShareWorld(SlowWorld):
         # What the next heartbeats are refused with.
         self.beat_refusals: list[ErrorCode] = []
 
-    def start(self, patch: pytest.MonkeyPatch, **options: Any) -> ShareReading:  # noqa: ANN401
+    def start(
+        self, patch: pytest.MonkeyPatch, *, explicit: bool = False, **options: Unpack[ShareOptions]
+    ) -> ShareReading:
         """The member, which waits for nothing by itself."""
         patch.setattr(share_reading, "now_ms", self.clock)
         patch.setattr(share_reading, "Random", lambda: Random(self.seed))
@@ -310,11 +313,11 @@ class ShareWorld(SlowWorld):
             "10.0.0.1:9001",
             [TOPIC],
             group="g",
-            explicit=options.pop("explicit", False),
+            explicit=explicit,
             on_gap="raise",
             on_failed=lambda failed: None,
             wake_by=lambda at_ms: None,
-            options={"request_timeout_ms": 5_000, **options},  # type: ignore[typeddict-item]
+            options={"request_timeout_ms": 5_000, **options},
         )
         self.engine = reading.engine
         return reading
