@@ -1,8 +1,8 @@
 """A producer's batches from their first record to their end, and the memory that they take.
 
-    queue_for(topic, key, partition) --> queue --room--> open batch --seal--> sealed, oldest first
-                                                  |                              |
-                                       nothing free: a Completion            take, finished
+    topic, key, partition --> queue --room--> open batch --seal--> sealed, oldest first
+                                       |                                |
+                            nothing free: a Completion         sent, then finished
 
 A batch is *sealed* when the next record does not fit `batch_bytes`, when it has lingered, when
 somebody waits for it, or at a flush.  It is numbered then, and encoded when the producer id is

@@ -6,11 +6,11 @@
     what was no answer yet --(after a back-off)-------------------------------+
                   <-- reply: brokers, controller, topics with leaders, or an error per topic
 
-This is a view, not the truth: a leader may have moved since.  Code that meets NOT_LEADER and the
-like calls `invalidate()` and tries again after the next reply.  A back-off limits how often the
-client asks, so that a broker that answers nonsense is not asked in a tight loop.  A new topic is
-asked for alone: otherwise a sender to thousands of topics, one after another, would ask for all of
-them each time.
+This is a view, not the truth: a leader may have moved since.  Code that meets
+NOT_LEADER_OR_FOLLOWER and the like calls `invalidate()` and tries again after the next reply.  A
+back-off limits how often the client asks, so that a broker that answers nonsense is not asked in a
+tight loop.  A new topic is asked for alone: otherwise a sender to thousands of topics, one after
+another, would ask for all of them each time.
 
 Such a sender waits for each answer before it names the next topic.  So after NEW_COUNT_MAX requests
 for new topics, and whenever their number has grown fourfold, the client asks once for all topics of

@@ -8,7 +8,7 @@
 The batch came whole from the broker; what lies before the offset that was asked for, or behind the
 end of a bounded reading, is cut away here and never seen.
 
-Cost per 100-byte record, two cores of 2026: see docs/client.md.
+What each costs: docs/benchmarks.md.
 """
 
 from bisect import bisect_left

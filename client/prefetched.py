@@ -1,6 +1,6 @@
 """What was fetched ahead and waits for the caller, in order: batches, gaps, and errors first.
 
-    fetch --add_batch, add_gap, move--> ready --take--> the caller; the position moves behind it
+    fetch --add_batch, move--> ready --take--> the caller; the position moves behind it
 
 What becomes of a gap when its turn comes is `on_gap`:
 

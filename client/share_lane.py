@@ -1,6 +1,7 @@
 """One broker of a share group's member: the session with it, and what of it is locked.
 
-Beside it what the lanes need of the reading.
+Beside it what the lanes need of the reading (Reader), and when a question that failed is asked
+again (Trouble).
 """
 
 from collections.abc import Sequence

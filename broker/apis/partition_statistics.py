@@ -3,12 +3,12 @@
 | asks       | is                                                                             |
 |------------|--------------------------------------------------------------------------------|
 | "topics"   | names; none: all there are                                                     |
-| "open"     | whether partitions that are not open are opened: where topics are named        |
+| "open"     | whether partitions that are not open are opened; where topics are named: true  |
 | "from"     | topic and partition to begin with: "next" of the page before                   |
 | "every"    | "topics" are all that the asker may see: what is gone from them is passed over |
 
-Statistics of all topics open nothing, a broker of ten thousand idle partitions stays as it is: a
-partition that is not open is {"is_open": false} with its number.
+Statistics of all topics open nothing unless asked to, so a broker of ten thousand idle partitions
+stays as it is: a partition that is not open is {"is_open": false} with its number.
 """
 
 from typing import Any, Final, TypeAlias

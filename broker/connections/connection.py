@@ -17,10 +17,11 @@ peer does not take replies, also between two requests that came together (a few 
 megabyte); for producers, while the disk is behind (ingest); in the middle of a large request, while
 all half requests together are over their budget.
 
-It ends when the peer closes or breaks; when the peer sends something that is not the protocol (one
-line in the log, with its name and software); when it is silent or stuck for too long; when a
-handler has a bug (logged with its traceback); when the broker drains.  None of that affects another
-connection.
+It ends when the peer closes or breaks; when the peer sends something that is not the protocol, or
+that is not served or cannot be answered (a line in the log, with its name and software); when the
+TLS handshake or the login fails, or the session of a login is over; when it is silent or stuck for
+too long; when a handler has a bug (logged with its traceback); when the broker drains.  None of
+that affects another connection.
 """
 
 import socket

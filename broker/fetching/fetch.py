@@ -4,7 +4,7 @@
              (nor where no bytes are: min_bytes of 0)
              else enter the partitions' waiting lists, then look again, then wait
     wake     a partition's high watermark moved: look again             -> done
-    expire   max_wait is over                                           -> done
+    expire   max_wait_ms is over                                        -> done
     render   (done, and first in its connection's line) see fetch_reply.py
 
 If the access rules change while a fetch waits, for records or for its turn, it is checked again

@@ -6,7 +6,7 @@ at the start, before anybody asks for it.
 
 | lock | protects | held over |
 |---|---|---|
-| _lock | `handlers` and which are being opened | nothing |
+| _lock | `handlers`, which are being opened, which topics are withheld | nothing |
 
 The loop looks into `handlers` without the lock.
 

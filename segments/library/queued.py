@@ -20,9 +20,9 @@ many records share a batch and its sync.
 themselves while it syncs.
 
 Invariants: records are written in the order of their appends; a future is settled exactly once; the
-queue holds at most `queue_bytes`, what is being written included; what could not be written is told
-twice, by its future and by `flush` or `close`, which keep the first `queue_bytes` of it and count
-the rest.  The log belongs to the queue until that is closed:
+queue holds at most `queue_bytes`, or one record that is larger, what is being written included;
+what could not be written is told twice, by its future and by `flush` or `close`, which keep the
+first `queue_bytes` of it and count the rest.  The log belongs to the queue until that is closed:
 `using` lends it out in between.
 """
 

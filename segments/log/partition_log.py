@@ -9,7 +9,7 @@ roll       the active segment becomes rotating, the one made ahead becomes activ
            (if none is ready, see ready.py)
 sync       fdatasync of what is not synced, older segments before newer ones
 park       close the descriptors of a log that is not in use
-           sealing.py, planning.py, lookup.py and deleting.py do the rest
+the rest   sealing.py, planning.py, lookup.py, deleting.py
 
 Who may do what, and which lock protects it:
 
