@@ -18,6 +18,7 @@ What is where; a module imports only what stands above it:
     asking           questions before something is deleted, and --yes
     directory_owner  what root makes in a data directory of another user is his
     tables           columns by spaces
+    words            numbers as a person reads them: counts, times, sizes
     unserved         partitions that the broker does not serve
     escapes          \\n \\t \\xXX in arguments
     start_position   -o start | end | OFFSET | -N | @TIME
@@ -25,6 +26,7 @@ What is where; a module imports only what stands above it:
     lines            standard input -> lines, binary safe, as they arrive
     line_ranges      which lines were not delivered, in few words
     closed_pipe      the reader of our output went away
+    absence          what the client says of a broker that is away
     progress         a counter on standard error, on a terminal only
     durability       what each durability class can lose, in words
     batch_limit      what to say of a topic that refuses usual batches
@@ -38,6 +40,7 @@ What is where; a module imports only what stands above it:
     service_manager  systemd hears of a start and an end
     serve            the subcommands, one module each
     produce
+    consume_share    consume --share
     consume
     topic_facts      what is said of topics
     topic
@@ -46,6 +49,7 @@ What is where; a module imports only what stands above it:
     group
     acl
     quota
+    broker_status    how a broker is doing, in words
     broker
     user
     context

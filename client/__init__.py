@@ -11,8 +11,9 @@ What is where, from the inside out; a module imports only what stands above it:
     other_names http_in_time token_sources security settings
     tokens
     spoken login connection absence network              every client's core: no sockets, no clock
-    cluster engine asking
-    producer_batch pending columns inbox batches         the producer's: records on their way
+    cluster engine asking reaching
+    pending_pure pending                                 the producer's: records on their way
+    producer_batch columns inbox batches
     accumulator
     batch_order identity                                 ... and the answers
     coordinator group_offsets                            who knows a group or a transactional id
@@ -24,14 +25,15 @@ What is where, from the inside out; a module imports only what stands above it:
     fetch_lanes
     fetching progress
     sticky assignors                                     ... as a member of a group
-    membership group_topics group_events poll_interval
+    membership classic_membership heartbeating consumer_membership
+    group_topics group_events poll_interval
     group_commits group_starts committing_member
     group_reading
     reading                                              ... both
     share_settings acknowledging acquired_records        ... as a member of a share group
     share_session share_lane share_lanes share_membership
     share_reading
-    handout                                              records, without a coroutine for each
+    handout_pure handout                                 records, without a coroutine for each
     lists                                                the admin's
     administration group_descriptions group_administration share_offsets many_groups
     partition_statistics cleaning

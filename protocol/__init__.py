@@ -39,4 +39,6 @@ come in, values go out, and the other way round.  A module imports only what sta
     produce_scan   ... by the C kernel where there is one
     markers        the control batch that ends a transaction in a partition
     partitioner    murmur2, as Java clients hash keys
+    consumer_protocol   what consumers of a group tell each other, opaque to a broker
+    pending_native handout_native record_native   inner loops of client/ by the C kernel
 """

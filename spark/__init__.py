@@ -35,6 +35,7 @@ only what stands above it:
     sampling   records of a topic to look at
     decoding   what is inside the values
     arrow_values   values that are Arrow streams, as rows
+    checkpoints    where a pipeline keeps its position if nobody says so
     export_notes   what the first run of an export decided
     import_reading files as an import reads them
     pipelines  topic to files, files to topic, topic to topic
