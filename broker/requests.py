@@ -299,16 +299,22 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         return _handle_large(core, peer, header, frame)
     if key == _FETCH:
         return fetch(core, peer, header, cast(FetchRequest, request))
-    call = Call(peer, header, request)
+    if (
+        core.authorizer is not None
+        and key == _DESCRIBE_TOPIC_PARTITIONS
+        and not cast(DescribeTopicPartitionsRequest, request).topics
+    ):  # the rights to all that there are
+        return _handle_large(core, peer, header, frame)
+    return _answer_on_loop(core, Call(peer, header, request))
+
+
+def _answer_on_loop(core: Core, call: Call[Any]) -> Awaitable[None] | None:
+    """Answer a request that is decoded, but for produce and fetch, as far as its sender may."""
+    key = call.header.api_key
     if core.authorizer is not None:
-        if (
-            key == _DESCRIBE_TOPIC_PARTITIONS
-            and not cast(DescribeTopicPartitionsRequest, request).topics
-        ):  # the rights to all that there are
-            return _handle_large(core, peer, header, frame)
         checked = _checked(core, call)
         if isinstance(checked, Message):
-            _reply(core, peer, header, checked)
+            _reply(core, call.peer, call.header, checked)
             return None
         call = checked
     if key in SIZED:
@@ -453,6 +459,7 @@ async def _handle_in_lanes(
 
 
 async def _answer_in_lanes(core: Core, call: Call[Any]) -> None:
+    """As `_answer_on_loop`, a large one."""
     peer, header = call.peer, call.header
     key = header.api_key
     if core.authorizer is not None:

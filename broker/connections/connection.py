@@ -303,6 +303,11 @@ class Connection:
         self._inbox.admit()
 
     async def _read(self) -> None:
+        """Receive, handle, answer, until the peer has no more to say or the broker drains.
+
+        A turn lasts until `budget` bytes are received, or until `over`; it is a new one wherever
+        others had theirs.  `brought`: bytes that came by the express way meanwhile.
+        """
         core, peer, sock = self.core, self.peer, self._sock
         handle = self._handle
         inbox, outbox, clock = self._inbox, self.outbox, time.perf_counter
