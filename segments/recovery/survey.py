@@ -52,7 +52,8 @@ from ..log.ready import AHEAD_MAX
 from ..names import LogPaths
 from .epochs import epochs_of
 from .identity import has_index, is_behind_checkpoint, is_other_format
-from .known import Known, disagrees, read_known, read_start_copy
+from .known import Known, read_known, read_start_copy
+from .ownership import disagrees
 
 HOLE_MAX: Final = 10_000
 """Missing segments in a row that are taken for lost ones."""
@@ -172,7 +173,11 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     manifest_lost = False
     end = max(around.durable_end, around.settled_end)
     contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known, end)
-    if known is not None and not _fits(known, contents) and disagrees(storage, paths, known):
+    if (
+        known is not None
+        and not _fits(known, contents)
+        and disagrees(storage, paths, known.sealed, known.pending)
+    ):
         known = None
         contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known, end)
     if known is None:

@@ -53,7 +53,8 @@ from ..files.unsynced import (
 )
 from ..names import LogPaths
 from ..recovery.identity import has_index
-from ..recovery.known import disagrees, is_of_another, read_known
+from ..recovery.known import read_known
+from ..recovery.ownership import disagrees, is_of_another
 from ..recovery.renewing import renew
 from ..recovery.repairing import quarantine
 from ..recovery.unfinished import head_of
@@ -107,7 +108,7 @@ def put_back(
     known = read_known(storage, paths)
     if known is None and is_of_another(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
-    if known is not None and disagrees(storage, paths, known):
+    if known is not None and disagrees(storage, paths, known.sealed, known.pending):
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
     is_known = known is not None and known.size > 0
