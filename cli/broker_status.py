@@ -41,19 +41,38 @@ def status_lines(info: Info) -> Iterator[str]:
 
 def concerns(info: Info) -> Iterator[str]:
     """What an operator has to look at, one line each."""
-    storage, wal, scrub, cleaner = (info[key] for key in ("storage", "wal", "scrub", "cleaner"))
     if why := info.get("metadata_unsettled"):
         yield f"the metadata cannot be written, and changes to it are refused: {why}"
     yield from info.get("volume_full", ())
+    yield from _of_partitions(info)
+    yield from _of_listeners(info)
+    for one in info.get("settings_left_out", ()):
+        setting = f"{one['key']} = {one['value']}"
+        yield f"{setting}, set while the broker ran, has no effect: {one['why']}"
+    if why := (keys := info.get("signing_keys") or {}).get("why_not_read"):
+        effect = "those read before stay in force" if keys["count"] else "no token can be checked"
+        yield f"the keys that sign tokens cannot be read, {effect}: {why}"
+    yield from _of_wal(info["wal"])
+    yield from _of_recovery(info["recovery"]["counts"])
+    if count := info["scrub"]["errors"]:
+        yield f"the scrub found damage {plural(count, 'time')}: check the disk"
+    if count := info["cleaner"]["failures"]:
+        yield f"{plural(count, 'cleaning')} failed: the log says why"
+
+
+def _of_partitions(info: Info) -> Iterator[str]:
     for row in sorted(info.get("read_only", ()), key=_where)[:ROWS_SHOWN]:
         yield str(row["why"])
-    if (more := storage["partitions_read_only"] - ROWS_SHOWN) > 0:
+    if (more := info["storage"]["partitions_read_only"] - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} of the same kind"
     not_opened = sorted(info.get("not_opened", ()), key=_where)
     for row in not_opened[:ROWS_SHOWN]:
         yield f"partition {row['partition']} of topic {row['topic']!r} is not served: {row['why']}"
     if (more := len(not_opened) - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} not served: --json lists them"
+
+
+def _of_listeners(info: Info) -> Iterator[str]:
     if (count := info.get("connections", 0)) >= info.get("connections_max", math.inf):
         yield f"the broker is full, with {plural(count, 'connection')}"
     for one in info.get("listeners", ()):
@@ -61,12 +80,9 @@ def concerns(info: Info) -> Iterator[str]:
             yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"
     for one in info.get("certificates", ()):
         yield from _of_certificate(one)
-    for one in info.get("settings_left_out", ()):
-        setting = f"{one['key']} = {one['value']}"
-        yield f"{setting}, set while the broker ran, has no effect: {one['why']}"
-    if why := (keys := info.get("signing_keys") or {}).get("why_not_read"):
-        effect = "those read before stay in force" if keys["count"] else "no token can be checked"
-        yield f"the keys that sign tokens cannot be read, {effect}: {why}"
+
+
+def _of_wal(wal: Info) -> Iterator[str]:
     if count := wal["shards_failed"]:
         why = wal.get("why_failed")
         said = "failed" if why is None else f"cannot be written: {why}"
@@ -74,15 +90,14 @@ def concerns(info: Info) -> Iterator[str]:
     if seconds := wal.get("stuck_s"):
         since = age(int(seconds * 1000))
         yield f"the write-ahead log is stuck: a write has not ended for {since}; check the disk"
-    if count := info["recovery"]["counts"].get("offsets_lost", 0):
+
+
+def _of_recovery(counts: Mapping[str, int]) -> Iterator[str]:
+    if count := counts.get("offsets_lost", 0):
         yield f"{plural(count, 'offset')} lost since the start: see recovery below"
     for what, sentence in UNCOUNTED_LOSSES.items():
-        if info["recovery"]["counts"].get(what):
+        if counts.get(what):
             yield f"{sentence}: see recovery below"
-    if count := scrub["errors"]:
-        yield f"the scrub found damage {plural(count, 'time')}: check the disk"
-    if count := cleaner["failures"]:
-        yield f"{plural(count, 'cleaning')} failed: the log says why"
 
 
 def _of_certificate(info: Info) -> Iterator[str]:

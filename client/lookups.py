@@ -19,6 +19,7 @@ so.  Of very many it is asked for some at a time, and each request has the time 
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -81,7 +82,7 @@ def look_up(
         views = yield from topics_known(engine, {tp.topic for tp in times})
         topic_ids = {view.name: view.topic_id for view in views}
         missing: dict[TopicPartition, BrokerError] | None = None if unserved is None else {}
-        found = yield from _look_up(engine, times, isolation_level, missing)
+        found = yield from _Search(engine, times, isolation_level, missing).run()
         # Zero: another call has had it forgotten, and nobody knows.
         now = {name: engine.cluster.topic_id(name) for name in topic_ids}
         if all(now[name] in (topic_ids[name], ZERO_UUID) for name in topic_ids):
@@ -90,54 +91,96 @@ def look_up(
             return found
 
 
-def _look_up(
-    engine: Engine,
-    times: Mapping[TopicPartition, int],
-    isolation_level: int,
-    unserved: dict[TopicPartition, BrokerError] | None,
-) -> Call[dict[TopicPartition, FoundOffset]]:
-    found: dict[TopicPartition, FoundOffset] = {}
-    unserved_looks = lacking_looks = 0
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
-    while True:
-        views = yield from topics_known(engine, {tp.topic for tp in times})
-        known = {view.name: view for view in views}
+@dataclass(slots=True)
+class _Search:
+    """One look for all of them, in views that stay those of the same topics."""
+
+    engine: Engine
+    times: Mapping[TopicPartition, int]
+    """Of those that are there, as far as is known."""
+    isolation_level: int
+    unserved: dict[TopicPartition, BrokerError] | None
+    """As of `look_up`."""
+    found: dict[TopicPartition, FoundOffset] = field(default_factory=dict)
+
+    def run(self) -> Call[dict[TopicPartition, FoundOffset]]:
+        engine, found = self.engine, self.found
+        unserved_looks = lacking_looks = 0
+        backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+        while True:
+            views = yield from topics_known(engine, {tp.topic for tp in self.times})
+            known = {view.name: view for view in views}
+            failed: dict[TopicPartition, BrokerError] = {}
+            if lacking := _lacking(self.times.keys() - found.keys(), known):
+                lacking_looks += 1
+                if lacking_looks < LOOKS_MAX:
+                    failed.update(lacking)
+                else:
+                    self._do_without(lacking)
+            by_leader = self._by_leader(known, failed)
+            error = yield from self._ask(by_leader, failed)
+            if len(found) == len(self.times):
+                return found
+            missing = [tp for tp in self.times if tp not in found and tp not in failed]
+            if error is None and by_leader and missing:
+                where = f"{missing[0].topic}-{missing[0].partition}"
+                error = PeerError(f"a broker says nothing of {where}")
+            is_rest = len(found) + len(failed) == len(self.times)
+            unserved_looks = unserved_looks + (1 if by_leader else 2) if is_rest else 0
+            if self.unserved is not None and unserved_looks >= UNSERVED_LOOKS and not lacking:
+                self.unserved.update(failed)
+                return found
+            yield Pause(backoff.next_delay_ms(), error or next(iter(failed.values()), None))
+            yield Refresh()
+
+    def _do_without(self, lacking: Mapping[TopicPartition, BrokerError]) -> None:
+        """Nothing more is asked of what the cluster does not have.  Raises if it is wanted."""
+        if self.unserved is None:
+            raise next(iter(lacking.values()))
+        self.unserved.update(lacking)
+        self.times = {tp: time for tp, time in self.times.items() if tp not in lacking}
+
+    def _by_leader(
+        self, known: Mapping[str, TopicView], failed: dict[TopicPartition, BrokerError]
+    ) -> dict[int, dict[TopicPartition, int]]:
+        """What is left to be asked, by who leads it; what nobody can lead goes into `failed`."""
         by_leader: dict[int, dict[TopicPartition, int]] = {}
-        failed: dict[TopicPartition, BrokerError] = {}
-        if lacking := _lacking(times.keys() - found.keys(), known):
-            lacking_looks += 1
-            if lacking_looks >= LOOKS_MAX:
-                if unserved is None:
-                    raise next(iter(lacking.values()))
-                unserved.update(lacking)
-                times = {tp: time for tp, time in times.items() if tp not in lacking}
-            else:
-                failed.update(lacking)
-        for tp, time in times.items():
-            if tp in found or tp in failed:
+        for tp, time in self.times.items():
+            if tp in self.found or tp in failed:
                 continue
             view = known[tp.topic]
-            leader = engine.cluster.leader_in(view, tp.partition)
+            leader = self.engine.cluster.leader_in(view, tp.partition)
             if leader is not None:
                 by_leader.setdefault(leader, {})[tp] = time
             elif tp.partition in view.unserved:
                 failed[tp] = LeaderNotAvailable(f"offsets of {tp.topic}-{tp.partition}: {NOBODY}")
+        return by_leader
+
+    def _ask(
+        self,
+        by_leader: Mapping[int, Mapping[TopicPartition, int]],
+        failed: dict[TopicPartition, BrokerError],
+    ) -> Call[SegbrokerError | None]:
+        """Have all leaders say what they can; what they do not serve goes into `failed`.
+
+        Returns the last refusal or failure, and raises one that lasts.
+        """
         error: SegbrokerError | None = None
-        count = len(found)
+        count = len(self.found)
         for number, some in enumerate(pieces_of(by_leader)):
-            if number and len(found) > count:
-                count = len(found)
+            if number and len(self.found) > count:
+                count = len(self.found)
                 yield Onward()
             replies = yield AskAll(
                 [
-                    Ask(_request(wanted, engine, isolation_level), to=leader)
+                    Ask(_request(wanted, self.engine, self.isolation_level), to=leader)
                     for leader, wanted in some.items()
                 ]
             )
             for reply in replies:
-                for tp, refusal in _told(reply, times, found).items():
+                for tp, refusal in _told(reply, self.times, self.found).items():
                     if isinstance(refusal, UNSERVED) and (
-                        unserved is not None or refusal.retryable
+                        self.unserved is not None or refusal.retryable
                     ):
                         failed[tp] = refusal
                     elif not refusal.retryable:
@@ -147,18 +190,7 @@ def _look_up(
                     error = reply
             if any(isinstance(reply, SegbrokerError) for reply in replies):
                 break  # they may be another broker's by now
-        if len(found) == len(times):
-            return found
-        missing = [tp for tp in times if tp not in found and tp not in failed]
-        if error is None and by_leader and missing:
-            error = PeerError(f"a broker says nothing of {missing[0].topic}-{missing[0].partition}")
-        is_rest = len(found) + len(failed) == len(times)
-        unserved_looks = unserved_looks + (1 if by_leader else 2) if is_rest else 0
-        if unserved is not None and unserved_looks >= UNSERVED_LOOKS and not lacking:
-            unserved.update(failed)
-            return found
-        yield Pause(backoff.next_delay_ms(), error or next(iter(failed.values()), None))
-        yield Refresh()
+        return error
 
 
 def _lacking(

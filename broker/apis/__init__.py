@@ -14,6 +14,7 @@ A module imports only what stands above it:
     sign_of_life        when a member has said what it says
     kept_answers        answers to members that wait until what they tell is durable
     mixed_groups        classic members in KIP-848 groups
+    member_rows         what members subscribe to and read, in rows
     group_admin group_apis consumer_group_apis share_group_apis offset_store    groups
     streams_requests internal_topics streams_group_apis streams_descriptions    streams groups
     share_offset_apis   where share groups stand

@@ -46,6 +46,7 @@ from ..access.authorizer import TRANSACTIONAL_ID, WRITE
 from ..core import Core
 from ..peers.peer import Peer
 from ..refused import Refused
+from ..transactions.query_batches import Member, NotCommitted
 
 TRANSACTIONS_MAX: Final = 10_000
 QUERIES_MAX: Final = 10_000
@@ -78,11 +79,13 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
         authorizer = core.authorizer
         return authorizer is None or authorizer.allows(peer, WRITE, TRANSACTIONAL_ID, name)
 
-    code, about, is_repeated = await core.query_batches.commit(
-        query, batch, members, may_end=may_end if ends_others else None
-    )
-    if code:
-        raise Refused(code, f"batch {batch} of {query!r} is not committed: {about!r}")
+    try:
+        is_repeated = await core.query_batches.commit(
+            query, batch, members, may_end=may_end if ends_others else None
+        )
+    except NotCommitted as exc:
+        why = f"batch {batch} of {query!r} is not committed: {exc.name!r}"
+        raise Refused(exc.code, why) from exc
     return {"committed": True, "repeated": is_repeated}
 
 
@@ -125,12 +128,12 @@ def prefix_of(body: dict[str, Any]) -> str | None:
     return prefix if isinstance(prefix, str) and len(prefix) <= NAME_SIZE_MAX else None
 
 
-def _members(prefix: str, rows: object) -> list[tuple[str, int, int]]:
+def _members(prefix: str, rows: object) -> list[Member]:
     if not isinstance(rows, list) or len(rows) > TRANSACTIONS_MAX:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"transactions is not a list of {TRANSACTIONS_MAX} at most"
         )
-    found: dict[str, tuple[str, int, int]] = {}
+    found: dict[str, Member] = {}
     for row in rows:
         match row:
             case {
@@ -138,7 +141,7 @@ def _members(prefix: str, rows: object) -> list[tuple[str, int, int]]:
                 "producer_id": int(producer_id),
                 "producer_epoch": int(epoch),
             } if 0 <= producer_id <= _INT64_MAX and 0 <= epoch <= _INT16_MAX:
-                found[name] = (prefix + name, producer_id, epoch)
+                found[name] = Member(prefix + name, producer_id, epoch)
             case _:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{row!r} names no transaction")
     if len(found) < len(rows):

@@ -20,7 +20,7 @@ then their group becomes classic when a classic member comes.
 
 from collections.abc import Iterable
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
@@ -40,7 +40,7 @@ from segbroker.protocol.messages_consumer_groups import (
 from ..call import Call
 from ..core import Core
 from ..groups.classic_members import METADATA_MAX
-from ..groups.consumer_group import ConsumerGroup, by_topic
+from ..groups.consumer_group import ConsumerGroup
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
 from ..groups.member_epochs import JOIN, LEAVE_FOR_A_WHILE
@@ -54,6 +54,7 @@ from ..refused import Refused
 from .group_admin import GROUP_OPERATIONS
 from .kept_answers import refuse_when_kept, when_kept
 from .later_reply import LaterReply
+from .member_rows import SortedNames, by_known_topic, by_topic
 from .metadata import NOT_ASKED
 from .sign_of_life import check_waits
 
@@ -123,10 +124,8 @@ def _told(
     if told.assignment is not None:
         assignment = ConsumerGroupHeartbeatResponseAssignment(
             topic_partitions=[
-                ConsumerGroupHeartbeatResponseTopicPartition(
-                    topic_id=UUID(bytes=topic_id), partitions=indexes
-                )
-                for topic_id, indexes in by_topic(told.assignment).items()
+                ConsumerGroupHeartbeatResponseTopicPartition(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in by_topic(told.assignment)
             ]
         )
     return ConsumerGroupHeartbeatResponse(
@@ -312,10 +311,8 @@ async def _described(
         (_member(one), one.names, (*one.assigned, *one.revoking), group.target.of(one.member_id))
         for one in group.members.values()
     ]
-    sorted_names: dict[frozenset[str], list[str]] = {}  # mostly all name the same thousands
+    sorted_names = SortedNames()
     for member, names, has, is_to_have in seen:
-        if names not in sorted_names:
-            sorted_names[names] = sorted(names)
         member.subscribed_topic_names = sorted_names[names]
         member.assignment.topic_partitions = _rows(core, has)
         await pace.step()
@@ -345,14 +342,9 @@ def _member(member: ConsumerMember) -> ConsumerGroupDescribeResponseMember:
 def _rows(
     core: Core, partitions: tuple[Partition, ...]
 ) -> list[ConsumerGroupDescribeResponseTopicPartition]:
-    """By topic; those of a topic that was deleted meanwhile have no name and are left out."""
-    rows = []
-    for topic_id, indexes in by_topic(partitions).items():
-        meta = core.topics.by_id(UUID(bytes=topic_id))
-        if meta is not None:
-            rows.append(
-                ConsumerGroupDescribeResponseTopicPartition(
-                    topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
-                )
-            )
-    return rows
+    return [
+        ConsumerGroupDescribeResponseTopicPartition(
+            topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
+        )
+        for meta, indexes in by_known_topic(core, partitions)
+    ]

@@ -15,7 +15,6 @@ answered 35 UNSUPPORTED_VERSION, whatever the rules say, and offered all the sam
 """
 
 from typing import Final
-from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_share_groups import (
@@ -33,7 +32,6 @@ from segbroker.protocol.messages_share_groups import (
 
 from ..call import Call
 from ..core import Core
-from ..groups.consumer_group import by_topic
 from ..groups.consumer_members import Beat, Told
 from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
@@ -48,6 +46,7 @@ from ..refused import Refused
 from .consumer_group_apis import check_room, excess, takes_room
 from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
+from .member_rows import SortedNames, by_known_topic, by_topic
 from .metadata import NOT_ASKED
 from .sign_of_life import check_waits
 
@@ -152,10 +151,8 @@ def _told(
     if told.assignment is not None:
         response.assignment = ShareGroupHeartbeatResponseAssignment(
             topic_partitions=[
-                ShareGroupHeartbeatResponseTopicPartition(
-                    topic_id=UUID(bytes=topic_id), partitions=indexes
-                )
-                for topic_id, indexes in by_topic(told.assignment).items()
+                ShareGroupHeartbeatResponseTopicPartition(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in by_topic(told.assignment)
             ]
         )
     return response
@@ -211,10 +208,8 @@ async def _described(core: Core, name: str, pace: Pace) -> ShareGroupDescribeRes
     row.group_state = group.state
     row.group_epoch, row.assignment_epoch = group.epoch, group.assignment_epoch
     seen = [(_member(one), one.names, one.assigned) for one in group.members.values()]
-    sorted_names: dict[frozenset[str], list[str]] = {}  # mostly all name the same thousands
+    sorted_names = SortedNames()
     for member, names, has in seen:
-        if names not in sorted_names:
-            sorted_names[names] = sorted(names)
         member.subscribed_topic_names = sorted_names[names]
         member.assignment.topic_partitions = _rows(core, has)
         row.members.append(member)
@@ -235,15 +230,12 @@ def _member(member: ShareMember) -> ShareGroupDescribeResponseMember:
     )
 
 
-def _rows(core: Core, has: tuple[Partition, ...]) -> list[ShareGroupDescribeResponseTopicPartition]:
-    """By topic; those of a topic that was deleted meanwhile have no name and are left out."""
-    rows = []
-    for topic_id, indexes in by_topic(has).items():
-        meta = core.topics.by_id(UUID(bytes=topic_id))
-        if meta is not None:
-            rows.append(
-                ShareGroupDescribeResponseTopicPartition(
-                    topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
-                )
-            )
-    return rows
+def _rows(
+    core: Core, partitions: tuple[Partition, ...]
+) -> list[ShareGroupDescribeResponseTopicPartition]:
+    return [
+        ShareGroupDescribeResponseTopicPartition(
+            topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
+        )
+        for meta, indexes in by_known_topic(core, partitions)
+    ]

@@ -41,7 +41,7 @@ as it is now, are the group.
 Source: KIP-848, KIP-1082 (members choose their ids), KIP-1251 (commits that are late).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,7 +56,7 @@ from .consumer_target import Target, Topic
 from .group_news import News, Tell, Who, untold
 from .group_rounds import State
 from .member_epochs import JOIN, LEAVE, LEAVE_FOR_A_WHILE
-from .server_assignors import Partition, TopicId
+from .server_assignors import Partition
 
 LARGE_MIN: Final = 1_000_000
 """Members, times members and partitions together: what it costs that all of them join."""
@@ -535,16 +535,3 @@ class ConsumerGroup:
         self.members.clear()
         self.unkept.clear()
         self.unsaid.clear()
-
-
-def by_topic(partitions: Iterable[Partition]) -> dict[TopicId, list[int]]:
-    """Partitions as they travel: their numbers by topic, in order.
-
-    Numbers are sorted in less than half of the time that as many pairs take.
-    """
-    found: dict[TopicId, list[int]] = {}
-    for topic_id, index in partitions:
-        found.setdefault(topic_id, []).append(index)
-    for indexes in found.values():
-        indexes.sort()
-    return {topic_id: found[topic_id] for topic_id in sorted(found)}

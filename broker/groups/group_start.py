@@ -11,14 +11,16 @@
 | a KIP-848 or streams group in which two have one thing: an event was lost | the same |
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 import structlog
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.consumer_groups import KeptGroup
+from segbroker.segments.metadata.generations import Generation
 from segbroker.segments.metadata.streams_groups import KeptStreams as KeptStreamsGroup
 
 from ..configuration.exposure import is_loopback
@@ -38,7 +40,8 @@ log = structlog.get_logger()
 _CLIENT_HOST: Final = 1
 """In what a streams member says."""
 
-Found: TypeAlias = dict[str, Group | ConsumerGroup | StreamsGroup]
+AnyGroup: TypeAlias = Group | ConsumerGroup | StreamsGroup
+Found: TypeAlias = dict[str, AnyGroup]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +62,78 @@ class Start:
     ) -> Found:
         """All of them, by name."""
         found: Found = {}
-        for group_id, kept in generations.with_members():
-            if self._is_full(found):
-                return found
-            group = found[group_id] = self.made(group_id)
-            # Not the static ones: who comes back under another id takes the place of the old one.
-            members = (
-                (one.member_id, one.client_host) for one in kept.members if one.instance_id is None
-            )
-            group.restore(self.now_ms, kept, self._gone(members))
-        for group_id, known in consumers.with_members():
+        applications = dict(streams.groups())
+        for group_id, goes_on in self._with_members(generations, consumers, applications, streams):
             if group_id in found:
                 continue  # an older version has had classic members in it since
             if self._is_full(found):
                 return found
-            consumer = self.made_consumer(group_id)
-            if self._goes_on(consumer, known):
-                found[group_id] = consumer
-        # Those with members first: a group without can be made again, with what is written down.
-        applications = dict(streams.groups())
-        for group_id, last in applications.items():
-            if group_id in found or not last.members:
-                continue
-            if self._is_full(found):
-                return found
-            found[group_id] = self._streams(group_id, last, streams)
-        for group_id in consumers.names():
-            if len(found) < self.groups_max and not consumers.has_members(group_id):
-                empty = found.setdefault(group_id, self.made_consumer(group_id))
-                if isinstance(empty, ConsumerGroup):
-                    empty.epoch = empty.assignment_epoch = consumers.number(group_id)
-        for group_id, last in applications.items():
+            if (group := goes_on()) is not None:
+                found[group_id] = group
+        # Behind the others: a group without can be made again, with what is written down.
+        for group_id, begins in self._without_members(consumers, applications, streams):
             if len(found) < self.groups_max and group_id not in found:
-                found[group_id] = self._streams(group_id, last, streams)
+                found[group_id] = begins()
         return found
+
+    def _with_members(
+        self,
+        generations: KeptGenerations,
+        consumers: KeptConsumers,
+        applications: Mapping[str, KeptStreamsGroup],
+        streams: KeptStreams,
+    ) -> Iterator[tuple[str, Callable[[], AnyGroup | None]]]:
+        """The name of each, and what makes it; None: it cannot go on.  The classic ones first."""
+        for group_id, kept in generations.with_members():
+            yield group_id, partial(self._classic, group_id, kept)
+        for group_id, known in consumers.with_members():
+            yield group_id, partial(self._consumer, group_id, known)
+        for group_id, last in applications.items():
+            if last.members:
+                yield group_id, partial(self._streams, group_id, last, streams)
+
+    def _without_members(
+        self,
+        consumers: KeptConsumers,
+        applications: Mapping[str, KeptStreamsGroup],
+        streams: KeptStreams,
+    ) -> Iterator[tuple[str, Callable[[], AnyGroup]]]:
+        """The name of each, and what makes it."""
+        for group_id in consumers.names():
+            if not consumers.has_members(group_id):
+                yield group_id, partial(self._empty_consumer, group_id, consumers)
+        for group_id, last in applications.items():
+            if not last.members:
+                yield group_id, partial(self._streams, group_id, last, streams)
+
+    def _classic(self, group_id: str, kept: Generation) -> Group:
+        group = self.made(group_id)
+        # Not the static ones: who comes back under another id takes the place of the old one.
+        members = (
+            (one.member_id, one.client_host) for one in kept.members if one.instance_id is None
+        )
+        group.restore(self.now_ms, kept, self._gone(members))
+        return group
+
+    def _consumer(self, group_id: str, kept: KeptGroup) -> ConsumerGroup | None:
+        """A KIP-848 group goes on with what was written down; None: it cannot."""
+        members = ((name, says.client_host) for name, (says, _) in kept.members.items())
+        error = None if kept.is_sound else "events were lost"
+        if error is None:
+            group = self.made_consumer(group_id)
+            try:
+                group.restore(self.now_ms, kept, self._gone(members), self.may_see)
+            except Refused as exc:  # an expression that is none any more
+                error = exc.message
+        if error is None:
+            return group
+        log.warning("consumer_group_not_restored", group=group_id, error=error)
+        return None
+
+    def _empty_consumer(self, group_id: str, consumers: KeptConsumers) -> ConsumerGroup:
+        group = self.made_consumer(group_id)
+        group.epoch = group.assignment_epoch = consumers.number(group_id)
+        return group
 
     def _streams(self, group_id: str, kept: KeptStreamsGroup, streams: KeptStreams) -> StreamsGroup:
         """A streams group goes on with what was written down, without its members if it cannot."""
@@ -125,19 +166,6 @@ class Start:
             return False
         log.warning("groups_not_restored", groups_max=self.groups_max)
         return True
-
-    def _goes_on(self, group: ConsumerGroup, kept: KeptGroup) -> bool:
-        """Have a group go on with what was written down; whether it can."""
-        members = ((name, says.client_host) for name, (says, _) in kept.members.items())
-        error = None if kept.is_sound else "events were lost"
-        if error is None:
-            try:
-                group.restore(self.now_ms, kept, self._gone(members), self.may_see)
-            except Refused as exc:  # an expression that is none any more
-                error = exc.message
-        if error is not None:
-            log.warning("consumer_group_not_restored", group=group.group_id, error=error)
-        return error is None
 
     def _gone(self, members: Iterable[tuple[str, str]]) -> frozenset[str]:
         """Ids of members that cannot be alive: they ran on this machine, which was started anew.

@@ -12,10 +12,10 @@ in each round.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -41,6 +41,24 @@ _TASK: Final = re.compile(r"[0-9]+/[0-9]+")
 """What is behind a query's name in the transactional id of one of its tasks: number, attempt."""
 
 
+class Member(NamedTuple):
+    """A transaction of a batch, as its sender says."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class NotCommitted(Exception):
+    """Nothing of the batch is committed."""
+
+    def __init__(self, code: ErrorCode, name: str) -> None:
+        """name: whose transaction it is about, or the query."""
+        super().__init__(f"{name}: {code.name}")
+        self.code = code
+        self.name = name
+
+
 class QueryBatches:
     """The batches of all queries."""
 
@@ -62,69 +80,90 @@ class QueryBatches:
         self,
         query: str,
         batch: int,
-        members: Iterable[tuple[str, int, int]],
+        members: Iterable[Member],
         *,
         may_end: Callable[[str], bool] | None = None,
-    ) -> tuple[ErrorCode, str, bool]:
+    ) -> bool:
         """Commit these transactions, all or none, together with `query`'s last batch.
 
         may_end: whether the sender may abort this one, of what else the query's tasks have open by
             then; all of that is aborted with the batch, or nothing is done.  None: it stays.  It is
             of no later batch: nobody writes one before this is durable.
-        Returns a code, whose transaction it is about, and whether the batch had been committed
-        before: then those that are still open are aborted, and no others.
+        Returns whether the batch had been committed before: then those that are still open are
+        aborted, and no others.  Raises NotCommitted.
         """
-        wanted = {member[0]: member for member in members}
+        wanted = {member.transactional_id: member for member in members}
         async with self._batches, AsyncExitStack() as held:
-            entries: dict[str, Entry] = {}
             others = self._open_tasks(query) - wanted.keys() if may_end is not None else frozenset()
-            for name in sorted(wanted.keys() | others):
-                if (entry := self._table.entries.get(name)) is None:
-                    if name in others:
-                        continue  # forgotten while this waited for a lock
-                    return ErrorCode.INVALID_PRODUCER_ID_MAPPING, name, False
-                await held.enter_async_context(entry.lock)
-                entries[name] = entry
-                if name in wanted and (code := await self._ledger.abort_torn(entry)):
-                    return code, name, False
+            entries = await self._locked(held, wanted, others)
             last = self.last_batch(query)
             is_repeated = last is not None and batch <= last
-            ending: list[tuple[Entry, Decision]] = []
-            for name, (_, producer_id, epoch) in wanted.items():
-                known = entries[name].known
-                code = transactions.check(known, producer_id, epoch)
-                assert known is not None or code, "checked"
-                if known is not None and not code and known.state is State.ONGOING:
-                    if (spare_id := await self._ledger.spare_id(known)) is None:
-                        return UNAVAILABLE, name, False
-                    decision = transactions.end_by_another(known, spare_id)
-                    ending.append((entries[name], decision))
-                elif not is_repeated and (code or known is None or known.state is not State.EMPTY):
-                    # It is over: aborted by its time, or by a successor.  EMPTY: nothing was sent.
-                    return code or ErrorCode.INVALID_TXN_STATE, name, False
-            commit = not is_repeated
+            ending = await self._ends(wanted.values(), entries, is_repeated=is_repeated)
             left: list[tuple[Entry, Decision]] = []
-            if commit and may_end is not None:
-                pace = Pace()
-                left = await self._fences(
-                    (name, entries[name]) for name in sorted(others & entries.keys())
-                )
-                for _, decision in left:
-                    await pace.step()
-                    if not may_end(name := decision.transactional_id):
-                        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, name, False
-            if ending or commit:
-                decided = (query, batch) if commit else None
-                failed = await self._ledger.decide(ending, commit=commit, query=decided)
+            if not is_repeated and may_end is not None:
+                names = sorted(others & entries.keys())
+                left = await self._other_ends([(name, entries[name]) for name in names], may_end)
+            if ending or not is_repeated:
+                decided = None if is_repeated else (query, batch)
+                failed = await self._ledger.decide(ending, commit=not is_repeated, query=decided)
                 if failed:
-                    return failed, query, False
+                    raise NotCommitted(failed, query)
             # The batch is committed: what cannot be aborted now ends when its time is over.
             for some in self._ledger.together(left, lambda one: one[1].transactional_id):
                 if await self._ledger.decide(some, commit=False):
                     break
                 ending += some
         await are_completed(entry for entry, _ in ending)
-        return ErrorCode.NONE, "", is_repeated
+        return is_repeated
+
+    async def _locked(
+        self, held: AsyncExitStack, wanted: Collection[str], others: frozenset[str]
+    ) -> dict[str, Entry]:
+        """The entries of all, locked for as long as `held`; of `others` those that are still there.
+
+        Raises NotCommitted.
+        """
+        entries: dict[str, Entry] = {}
+        for name in sorted(others.union(wanted)):
+            if (entry := self._table.entries.get(name)) is None:
+                if name in others:
+                    continue  # forgotten while this waited for a lock
+                raise NotCommitted(ErrorCode.INVALID_PRODUCER_ID_MAPPING, name)
+            await held.enter_async_context(entry.lock)
+            entries[name] = entry
+            if name in wanted and (code := await self._ledger.abort_torn(entry)):
+                raise NotCommitted(code, name)
+        return entries
+
+    async def _ends(
+        self, members: Iterable[Member], entries: Mapping[str, Entry], *, is_repeated: bool
+    ) -> list[tuple[Entry, Decision]]:
+        """How those that are open end.  Raises NotCommitted: one is over, and was not repeated."""
+        ending: list[tuple[Entry, Decision]] = []
+        for name, producer_id, epoch in members:
+            known = entries[name].known
+            code = transactions.check(known, producer_id, epoch)
+            assert known is not None or code, "checked"
+            if known is not None and not code and known.state is State.ONGOING:
+                if (spare_id := await self._ledger.spare_id(known)) is None:
+                    raise NotCommitted(UNAVAILABLE, name)
+                ending.append((entries[name], transactions.end_by_another(known, spare_id)))
+            elif not is_repeated and (code or known is None or known.state is not State.EMPTY):
+                # It is over: aborted by its time, or by a successor.  EMPTY: nothing was sent.
+                raise NotCommitted(code or ErrorCode.INVALID_TXN_STATE, name)
+        return ending
+
+    async def _other_ends(
+        self, entries: Iterable[tuple[str, Entry]], may_end: Callable[[str], bool]
+    ) -> list[tuple[Entry, Decision]]:
+        """The aborts of those that are open.  Raises NotCommitted: the sender may not end one."""
+        pace = Pace()
+        left = await self._fences(entries)
+        for _, decision in left:
+            await pace.step()
+            if not may_end(name := decision.transactional_id):
+                raise NotCommitted(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, name)
+        return left
 
     async def forget(self, names: Iterable[str], query: str | None) -> tuple[ErrorCode, int]:
         """Abort what is open under these names, and forget them and the query.

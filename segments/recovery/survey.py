@@ -167,71 +167,48 @@ class Circumstances(NamedTuple):
     settled_end: int = -1
 
 
+class _Unsealed(NamedTuple):
+    """What the directory has beside the sealed segments; the lists are those of `Survey`."""
+
+    contents: list[tuple[int, memoryview]]
+    """The segments to scan, by number; missing ones in between are empty."""
+    deleted: list[int]
+    strangers: list[int]
+    leftovers: list[int]
+    names: list[str]
+
+
 def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     """Read and judge.  Raises OSError; FileNotFoundError without a directory."""
     known = read_known(storage, paths)
-    manifest_lost = False
     end = max(around.durable_end, around.settled_end)
-    contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known, end)
+    unsealed = _read_unsealed(storage, paths, known, end)
     if (
         known is not None
-        and not _fits(known, contents)
+        and not _fits(known, unsealed.contents)
         and disagrees(storage, paths, known.sealed, known.pending)
     ):
         known = None
-        contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known, end)
+        unsealed = _read_unsealed(storage, paths, known, end)
+    contents, manifest_lost = unsealed.contents, False
     if known is None:
-        first = contents[0][0] if contents else 0
-        manifest_lost = any(len(data) for _, data in contents)
-        copy = None if manifest_lost else read_start_copy(storage, paths)
-        known = Known(SealedSegments(first, 0), -1, [], None, 0)
-        if copy is not None:
-            # No batch says where the first segment begins: all in front of it was deleted.
-            manifest_lost, start = True, copy.base_offset
-            known = Known(SealedSegments(first, start), start, [], None, 0)
+        known, manifest_lost = _without_manifest(storage, paths, contents)
     elif contents and not known.knows_base:
         # Nothing but its first batch says where the first segment begins: a log start that was set
         # by a request may lie anywhere inside it.
         base_offset = base_offset_of(contents[0][1])
         if base_offset is not None and base_offset < known.log_start_offset:
             known.sealed.end_offset = base_offset
-    files, due = [data for _, data in contents], known.sealed.end_offset
-    if not known.size:
-        # A row that is damaged may be that of an epoch, and so may any behind it.
-        epochs = epochs_of(known.epochs, files, due)
-        known = known._replace(epochs=epochs)
-    elif known.epochs and known.epochs[-1][0] < around.leader_epoch:
-        # It may be an older copy, put back by hand: those behind it are in the metadata.
-        epochs = epochs_of(known.epochs, files, due)
-        if len(epochs) > len(known.epochs) and epochs[-1][0] <= around.leader_epoch:
-            known = known._replace(epochs=epochs, size=0)
+    known = _with_epochs(known, contents, around)
     told = max(_vouched(known, around), known.log_start_offset)
     if not contents and told > known.sealed.end_offset:
         contents = [(known.sealed.next_number, memoryview(b""))]  # the file is gone altogether
     found = _scan_all(known, contents)
-    log_start_offset, floor = known.log_start_offset, known.floor
-    if log_start_offset < 0:
-        log_start_offset = found[0].starts_at if found else 0
-        known.sealed.end_offset = log_start_offset
-        if log_start_offset:
-            floor = Floor(log_start_offset, GapReason.CORRUPTION)  # unless the copy knows better
-    if not known.size:
-        copy = read_start_copy(storage, paths)
-        if copy is not None and log_start_offset <= copy.base_offset:
-            # What lies below it was deleted, or is told by its floor; of what went since then
-            # nobody knows why.
-            log_start_offset, floor = copy.base_offset, floor_of(copy)
-    last = max(
-        (
-            place
-            for place, step in enumerate(found)
-            if step.scan.batches or step.scan.tail in (Tail.HOLE, Tail.FOREIGN)
-        ),
-        default=0,
-    )
-    is_clean = _is_clean(known, found, last) and not deleted and not strangers
-    is_clean = is_clean and not leftovers and known.pending is None and known.swapped is None
-    is_clean = is_clean and around.durable_end <= found[0].scan.next_offset
+    if known.log_start_offset < 0:
+        known.sealed.end_offset = found[0].starts_at if found else 0
+    log_start_offset, floor = _start_and_floor(storage, paths, known)
+    last = _last_used(found)
+    is_clean = _is_clean(known, found, last, unsealed, around)
     if not is_clean:
         found = _judge(known, found, last, around, log_start_offset)
     return Survey(
@@ -242,11 +219,68 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         last,
         is_clean,
         manifest_lost,
-        deleted,
-        strangers,
-        leftovers,
-        names,
+        unsealed.deleted,
+        unsealed.strangers,
+        unsealed.leftovers,
+        unsealed.names,
     )
+
+
+def _without_manifest(
+    storage: Storage, paths: LogPaths, contents: list[tuple[int, memoryview]]
+) -> tuple[Known, bool]:
+    """(what is known: at most where the log begins; whether there was a manifest)."""
+    first = contents[0][0] if contents else 0
+    manifest_lost = any(len(data) for _, data in contents)
+    copy = None if manifest_lost else read_start_copy(storage, paths)
+    if copy is None:
+        return Known(SealedSegments(first, 0), -1, [], None, 0), manifest_lost
+    # No batch says where the first segment begins: all in front of it was deleted.
+    start = copy.base_offset
+    return Known(SealedSegments(first, start), start, [], None, 0), True
+
+
+def _with_epochs(
+    known: Known, contents: list[tuple[int, memoryview]], around: Circumstances
+) -> Known:
+    """What is known, with the epochs that the files have where the manifest may lack some."""
+    lags = bool(known.epochs) and known.epochs[-1][0] < around.leader_epoch
+    if known.size and not lags:
+        return known
+    epochs = epochs_of(known.epochs, [data for _, data in contents], known.sealed.end_offset)
+    if not known.size:
+        # A row that is damaged may be that of an epoch, and so may any behind it.
+        return known._replace(epochs=epochs)
+    # It may be an older copy, put back by hand: those behind it are in the metadata.
+    if len(epochs) > len(known.epochs) and epochs[-1][0] <= around.leader_epoch:
+        return known._replace(epochs=epochs, size=0)
+    return known
+
+
+def _start_and_floor(storage: Storage, paths: LogPaths, known: Known) -> tuple[int, Floor]:
+    """The log start, and below which offset records were lost."""
+    start, floor = known.log_start_offset, known.floor
+    if start < 0:
+        start = known.sealed.end_offset
+        if start:
+            floor = Floor(start, GapReason.CORRUPTION)  # unless the copy knows better
+    if not known.size:
+        copy = read_start_copy(storage, paths)
+        if copy is not None and start <= copy.base_offset:
+            # What lies below it was deleted, or is told by its floor; of what went since then
+            # nobody knows why.
+            return copy.base_offset, floor_of(copy)
+    return start, floor
+
+
+def _last_used(found: list[Step]) -> int:
+    """The place of the last file with records, or where there were some; 0 without one."""
+    places = (
+        place
+        for place, step in enumerate(found)
+        if step.scan.batches or step.scan.tail in (Tail.HOLE, Tail.FOREIGN)
+    )
+    return max(places, default=0)
 
 
 def _fits(known: Known, contents: list[tuple[int, memoryview]]) -> bool:
@@ -260,16 +294,24 @@ def _fits(known: Known, contents: list[tuple[int, memoryview]]) -> bool:
     )
 
 
-def _is_clean(known: Known, found: list[Step], last: int) -> bool:
-    """Whether the log is what its last checkpoint says: whole, and synced then."""
+def _is_clean(
+    known: Known, found: list[Step], last: int, unsealed: _Unsealed, around: Circumstances
+) -> bool:
+    """Whether the log is what its last checkpoint says: whole, and synced then; and nothing is to
+    be removed, or to get its name."""
     checkpoint = known.checkpoint
     if checkpoint is None or not known.size or last or not found:
+        return False
+    if unsealed.deleted or unsealed.strangers or unsealed.leftovers:
+        return False
+    if known.pending is not None or known.swapped is not None:
         return False
     step = found[0]
     return (
         checkpoint.number == step.number
         and checkpoint.size == len(step.data)
         and checkpoint.end_offset == step.scan.next_offset
+        and around.durable_end <= step.scan.next_offset
         and step.starts_at == known.sealed.end_offset
         and step.scan.tail is Tail.WHOLE
         and not any(len(behind.data) for behind in found[1:])
@@ -278,9 +320,8 @@ def _is_clean(known: Known, found: list[Step], last: int) -> bool:
 
 def _read_unsealed(
     storage: Storage, paths: LogPaths, known: Known | None, end_offset: int
-) -> tuple[list[tuple[int, memoryview]], list[int], list[int], list[int], list[str]]:
-    """(segments to scan, missing ones in between empty; deleted ones; strangers; leftovers; all
-    names, where they were needed).  end_offset: how far the log reaches, as others know."""
+) -> _Unsealed:
+    """end_offset: how far the log reaches, as others know."""
     ends_here = False
     if known is not None and known.checkpoint is not None and not known.deletes:
         first = known.sealed.next_number
@@ -289,7 +330,7 @@ def _read_unsealed(
             content = _read(storage, paths.log(first))
             ends_here = len(content) == checkpoint.size
             if ends_here and known.last_file == first:
-                return [(first, content)], [], [], [], []
+                return _Unsealed([(first, content)], [], [], [], [])
     names = storage.listdir(paths.folder)
     present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
     pending = None if known is None else known.pending
@@ -332,7 +373,7 @@ def _read_unsealed(
         superseded = _superseded(contents, None if known is None else known.sealed.end_offset)
         contents = [(number, data) for number, data in contents if number not in superseded]
         deleted = sorted({*deleted, *superseded}.intersection(present))
-    return contents, deleted, strangers, leftovers, names
+    return _Unsealed(contents, deleted, strangers, leftovers, names)
 
 
 def _may_be_behind(data: memoryview, least: int, hole: int) -> bool:

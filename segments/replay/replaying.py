@@ -53,7 +53,7 @@ from ..files.unsynced import (
 )
 from ..names import LogPaths
 from ..recovery.identity import has_index
-from ..recovery.known import read_known
+from ..recovery.known import Known, read_known
 from ..recovery.ownership import disagrees, is_of_another
 from ..recovery.renewing import renew
 from ..recovery.repairing import quarantine
@@ -94,22 +94,12 @@ def put_back(
 
     first_epoch: the first leader epoch that the topic was in.  Raises PartitionForeign, OSError.
     """
-    durable_end = -1
-    by_segment: dict[int, list[Frame]] = {}
-    for frame in frames:
-        if frame.type is FrameType.END:
-            durable_end = max(durable_end, frame.base_offset)
-        else:
-            by_segment.setdefault(frame.segment, []).append(frame)
+    by_segment, durable_end = _by_segment(frames)
     if not by_segment:
         return PutBack(durable_end, frozenset())
     make_own_dirs(storage, paths.folder)
     keep_copies(storage, paths)
-    known = read_known(storage, paths)
-    if known is None and is_of_another(storage, paths, first_epoch):
-        raise PartitionForeign(paths.folder)
-    if known is not None and disagrees(storage, paths, known.sealed, known.pending):
-        known = None  # of another log
+    known = _known(storage, paths, first_epoch)
     first = 0 if known is None else known.sealed.next_number
     is_known = known is not None and known.size > 0
     for number in [*by_segment]:
@@ -134,6 +124,29 @@ def put_back(
             synced.add(number)
     sync_names_or_mark(storage, paths)
     return PutBack(durable_end, frozenset(synced))
+
+
+def _by_segment(frames: Sequence[Frame]) -> tuple[dict[int, list[Frame]], int]:
+    """(those with batches, by segment; where the log ends, as the others say; -1: none does)."""
+    by_segment: dict[int, list[Frame]] = {}
+    durable_end = -1
+    for frame in frames:
+        if frame.type is FrameType.END:
+            durable_end = max(durable_end, frame.base_offset)
+        else:
+            by_segment.setdefault(frame.segment, []).append(frame)
+    return by_segment, durable_end
+
+
+def _known(storage: Storage, paths: LogPaths, first_epoch: int) -> Known | None:
+    """What the manifest says; None: there is none, or not of this log.
+
+    Raises PartitionForeign: the files are another partition's; OSError.
+    """
+    known = read_known(storage, paths)
+    if known is None and is_of_another(storage, paths, first_epoch):
+        raise PartitionForeign(paths.folder)
+    return None if known is not None and disagrees(storage, paths, known.sealed, known.pending) else known
 
 
 def stands_in_another(

@@ -1,12 +1,14 @@
 """KIP-848 groups on the wire: what is refused, offsets with epochs, both kinds of group."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
 
-from segbroker.broker.apis import consumer_group_apis
-from segbroker.broker.groups.consumer_group import by_topic
+from segbroker.broker.apis import consumer_group_apis, member_rows
+from segbroker.broker.apis.member_rows import by_topic
 from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.loop.pace import Pace
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
@@ -288,12 +290,12 @@ async def test_a_group_is_described_as_it_is_at_one_moment_with_others_in_betwee
                     for member in members:
                         member.assigned.clear()
 
-        def noted(partitions: tuple[Partition, ...]) -> dict[bytes, list[int]]:
+        def noted(partitions: Iterable[Partition]) -> Iterator[tuple[UUID, list[int]]]:
             looked.append(steps)
             return by_topic(partitions)
 
         looked: list[int] = []
-        monkeypatch.setattr(consumer_group_apis, "by_topic", noted)
+        monkeypatch.setattr(member_rows, "by_topic", noted)
         monkeypatch.setattr(consumer_group_apis, "Pace", Meanwhile)
         request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
         reply = await client.ask(request, ConsumerGroupDescribeResponse, 1)

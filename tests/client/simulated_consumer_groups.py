@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from segbroker.broker.groups.consumer_group import ConsumerGroup, by_topic
+from segbroker.broker.apis.member_rows import by_topic
+from segbroker.broker.groups.consumer_group import ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
@@ -110,9 +111,9 @@ class ConsumerGroupWorld(GroupWorld):
             given = ConsumerGroupHeartbeatResponseAssignment(
                 topic_partitions=[
                     ConsumerGroupHeartbeatResponseTopicPartition(
-                        topic_id=UUID(bytes=topic_id), partitions=indexes
+                        topic_id=topic_id, partitions=indexes
                     )
-                    for topic_id, indexes in by_topic(told.assignment).items()
+                    for topic_id, indexes in by_topic(told.assignment)
                 ]
             )
         return ConsumerGroupHeartbeatResponse(

@@ -342,8 +342,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "without_a_manifest_a_segment_is_of_its_last_epoch",
         "survey",
-        "        known = known._replace(epochs=epochs)\n",
-        "        pass\n",
+        "        return known._replace(epochs=epochs)\n",
+        "        return known\n",
         "tests.segments.test_epochs:test_without_a_manifest_no_record_of_an_earlier_epoch_is_lost",
     ),
     Bug(
@@ -359,8 +359,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_copy_of_a_log_start_is_not_looked_at_where_no_batch_is_left",
         "survey",
-        "        copy = None if manifest_lost else read_start_copy(storage, paths)\n",
-        "        copy = None\n",
+        "    copy = None if manifest_lost else read_start_copy(storage, paths)\n",
+        "    copy = None\n",
         "tests.segments.test_floors:test_a_request_to_delete_all_survives_the_loss_of_the_manifest"
         "[missing]",
     ),
