@@ -228,6 +228,7 @@ class ShardFiles:
 
     def _make_of(self, size: int) -> str:
         # It is tried every few seconds as long as the volume is full.
+        make_dirs(self._storage, self.folder)  # where that was removed
         check_room(self._storage, self.folder, size, "a file of the write-ahead log")
         path = self._path("free", next(self._numbers))
         file = self._storage.open(path, create=True)

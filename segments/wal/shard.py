@@ -327,6 +327,7 @@ class Shard:
                 try:
                     self._go_on()
                 except OSError as exc:
+                    self.failure = exc
                     log.error("wal_failed", path=self._files.folder, error=str(exc))
         if away:
             self._checkpoint_soon()

@@ -1,6 +1,6 @@
-"""A file that is written is removed or replaced under a running broker, the segment or the
-write-ahead log: what was acknowledged is put back from the other, or its loss is told at once, not
-at the next start."""
+"""A file is removed or replaced under a running broker, one of a segment, of the write-ahead log or
+of the metadata: what was acknowledged is put back from what else has it, or its loss is told at
+once, not at the next start."""
 
 import shutil
 import signal
@@ -85,6 +85,22 @@ def test_another_file_of_the_write_ahead_log_takes_the_place_of_a_removed_one(da
     with running(data) as again:
         assert stored(again) == [b"before", *sent]
         assert not again.events("wal_frames_missing")
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_metadata_that_was_removed_is_written_anew(data: Path, how: signal.Signals) -> None:
+    daemon = start(data)
+    with Admin(daemon.address) as admin:
+        admin.create_topic("t", partitions=1)
+    send(daemon, b"before")
+    meta = data / "meta"
+    shutil.rmtree(meta)
+    if how is signal.SIGKILL:
+        until(lambda: list(meta.glob("snapshot-*.msgpack")) != [])
+        assert daemon.events("snapshot_removed")
+    assert daemon.stop(how) == (ExitCode.OK if how is signal.SIGTERM else -how)
+    with running(data) as again:
+        assert stored(again) == [b"before"]
 
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])
