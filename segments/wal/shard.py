@@ -29,6 +29,9 @@ anything else is written, so a torn group never stands there without it; and bef
 as writable, for the file itself may have been made before the disk failed.  Every partition that
 failed writes a BARRIER before it continues, so earlier frames cannot replace newer ones.
 
+A file that somebody has removed, or put another in the place of, is left in the same way (`look`),
+but nobody is told of a failure: what it has was synced, and a checkpoint has it elsewhere soon.
+
 A start counts missing event numbers as damage.  So when control events were given up, in a failure
 or for want of a file, a snapshot that includes them is written before the next event.
 
