@@ -146,7 +146,9 @@ def _known(storage: Storage, paths: LogPaths, first_epoch: int) -> Known | None:
     known = read_known(storage, paths)
     if known is None and is_of_another(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
-    return None if known is not None and disagrees(storage, paths, known.sealed, known.pending) else known
+    if known is not None and disagrees(storage, paths, known.sealed, known.pending):
+        return None
+    return known
 
 
 def stands_in_another(
