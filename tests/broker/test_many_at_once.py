@@ -38,7 +38,7 @@ from segbroker.segments.wal.group import TOLD_AT_ONCE, Group, Request
 from ..support.steps import calls_of_a_step
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect
-from ..support.wire_shares import Sharing, topic_id
+from ..support.wire_shares import ACCEPT, RELEASE, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import NOW_MS, V1, Tx
 from .conftest import Events, serving
 
@@ -231,6 +231,30 @@ async def test_of_share_groups_that_wait_for_a_record_some_look_at_a_time(
             assert [given.value for given in await one.end()] == [b"v"]
         trio.lowlevel.remove_instrument(woken)
     assert woken.most <= WOKEN_AT_ONCE
+
+
+async def test_what_a_member_says_of_each_record_is_taken_as_far_as_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred partitions may hold two hundred thousand records that are its own."""
+    partitions, records = 20, 100
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions)
+        await set_on_group(client, "g", share_auto_offset_reset="earliest")
+        for partition in range(partitions):
+            await client.produce("t", *[b"v"] * records, partition=partition)
+        one = Sharing(client, "g", await topic_id(client, "t"))
+        count = partitions * records
+        assert len(await one.fetch(*range(partitions), max_records=count)) == count
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+        types = [RELEASE, ACCEPT] * (records // 2)
+        said = {partition: [(0, records - 1, types)] for partition in range(partitions)}
+
+        async def acknowledge() -> None:
+            assert await one.say(said) == (ErrorCode.NONE, dict.fromkeys(said, ErrorCode.NONE))
+
+        assert await calls_of_a_step(acknowledge) < 5 * count
+        assert len(await one.fetch(max_records=count)) == count // 2
 
 
 async def test_what_a_broker_says_of_itself_gives_way_after_each_partition(
