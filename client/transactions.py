@@ -2,7 +2,8 @@
 
     NEW --init--> READY --begin--> OPEN --commit, abort--> READY
      ^                             | a record or offset was refused: only an abort is left
-     |                             |    ABORTING: an abort was interrupted; what comes next ends it
+     |                             |    ABORTING: an abort was interrupted, or is all that a commit
+     |                             |              was answered with; what comes next ends it
      |                             +--prepare--> PREPARED: somebody else ends it
      +--- how an end went is not known, or a hole is in the sequences: init again, same identity
     FENCED: another producer took the id; final
@@ -288,8 +289,9 @@ class Transactions:
         """Have the group stand there when the transaction is committed.
 
         Raises UnknownMemberId, IllegalGeneration, FencedInstanceId when the member that read them
-        is none any more.  However it fails, the transaction can only be aborted then.  That a
-        record was refused is for its end to tell.
+        is none any more; TransactionAborted when the broker has given the transaction up, or the id
+        to another producer: its end says which.  However it fails, the transaction can only be
+        aborted then.  That a record was refused is for its end to tell.
         """
         self._check_open()
         if not offsets:
@@ -347,6 +349,14 @@ class Transactions:
             f" transaction_timeout_ms={self._timeout_ms}"
         )
 
+    def _before_its_end(self, error: SegbrokerError) -> SegbrokerError:
+        """As it is told within the transaction: only its end finds out who has the id."""
+        if not isinstance(error, BrokerError) or error.code not in FENCING:
+            return error
+        void = TransactionAborted(f"nothing of the transaction is seen: {self._fenced()}")
+        void.__cause__ = error
+        return void
+
     def _check_open(self) -> None:
         if self.state is State.FENCED:
             raise self._fenced()
@@ -392,8 +402,9 @@ class Transactions:
                 yield from self.init()
                 if committed:
                     raise self._aborted_by_broker(exc) from exc
-            elif exc.code == ErrorCode.TRANSACTION_ABORTABLE:
-                self.state = State.OPEN
+            elif committed and exc.code == ErrorCode.TRANSACTION_ABORTABLE:
+                # The caller aborts it now, or, where that one has gone, what comes next.
+                self.state = State.ABORTING
                 self.error = exc
                 raise
             else:
@@ -433,11 +444,13 @@ class Transactions:
             codes = codes_of(reply) - {ErrorCode.NONE}
             if not codes:
                 return reply
-            if codes & FENCING and not isinstance(request, InitProducerIdRequest | EndTxnRequest):
-                self.fail(broker_error(min(codes & FENCING), f"{self.transactional_id!r}: {about}"))
+            if codes & FENCING and isinstance(request, PARTS):
+                refusal = broker_error(min(codes & FENCING), f"{self.transactional_id!r}: {about}")
+                self.fail(refusal)
+                raise self._before_its_end(refusal)
             if codes <= PASSING or all(ErrorCode.of(code).retryable for code in codes):
                 if isinstance(request, PARTS) and self.error is not None:
-                    raise self.error  # it is not wanted any more
+                    raise self._before_its_end(self.error)  # it is not wanted any more
                 why = broker_error(min(codes), f"{self.transactional_id!r}: {about}")
                 yield Pause(backoff.next_delay_ms(), why)
                 continue

@@ -18,7 +18,10 @@ the rules say, and offered all the same, as by Kafka.  Members of before go with
 then their group becomes classic when a classic member comes.
 """
 
+from collections import Counter
 from collections.abc import Iterable
+from functools import partial
+from operator import itemgetter
 from typing import Final
 from uuid import uuid4
 
@@ -59,6 +62,10 @@ from .metadata import NOT_ASKED
 from .sign_of_life import check_waits
 
 _MEMBER_CHOOSES_ID_SINCE: Final = 1  # KIP-1082
+_TOPIC_BYTES: Final = 200
+"""A row of a topic that somebody is told to read, and what it is encoded to."""
+_PARTITION_BYTES: Final = 8
+_TOPIC_OF: Final = itemgetter(0)
 # Member types.
 _CLASSIC: Final = 0
 _CONSUMER: Final = 1
@@ -102,10 +109,15 @@ def consumer_group_heartbeat(
             core.groups.room.put(request.group_id, known.member_id, 0)
         takes_room(core, request.group_id, beat, consumer_size(member))
 
+    interval_ms = 0
+    if request.member_epoch >= JOIN:
+        interval_ms = core.group_settings.in_force(request.group_id, HEARTBEAT)
+
     def tell() -> None:
         if member is not None and not slot.done:  # it stays, and is there to be told
             core.groups.was_told(group, told.member_id, told.assignment)
-        slot.answer(_told(core, request, told))
+        size = assignment_size(told.assignment or ())
+        slot.answer_in_turn(partial(_told, told, interval_ms), size)
 
     when_kept(core, group, told.member_id, tell, refuse)
 
@@ -116,10 +128,7 @@ def _refusal(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResp
     )
 
 
-def _told(
-    core: Core, request: ConsumerGroupHeartbeatRequest, told: Told
-) -> ConsumerGroupHeartbeatResponse:
-    leaves = request.member_epoch < JOIN
+def _told(told: Told, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
     assignment = None
     if told.assignment is not None:
         assignment = ConsumerGroupHeartbeatResponseAssignment(
@@ -131,11 +140,15 @@ def _told(
     return ConsumerGroupHeartbeatResponse(
         member_id=told.member_id,
         member_epoch=told.epoch,
-        heartbeat_interval_ms=0
-        if leaves
-        else core.group_settings.in_force(request.group_id, HEARTBEAT),
+        heartbeat_interval_ms=interval_ms,
         assignment=assignment,
     )
+
+
+def assignment_size(assignment: Iterable[Partition]) -> int:
+    """What an answer with these partitions is reckoned at, in bytes."""
+    topics = Counter(map(_TOPIC_OF, assignment))
+    return len(topics) * _TOPIC_BYTES + topics.total() * _PARTITION_BYTES
 
 
 def excess(names: Iterable[str] | None) -> str | None:
@@ -314,9 +327,8 @@ async def _described(
     sorted_names = SortedNames()
     for member, names, has, is_to_have in seen:
         member.subscribed_topic_names = sorted_names[names]
-        member.assignment.topic_partitions = _rows(core, has)
-        await pace.step()
-        member.target_assignment.topic_partitions = _rows(core, is_to_have)
+        member.assignment.topic_partitions = await _rows(core, has, pace)
+        member.target_assignment.topic_partitions = await _rows(core, is_to_have, pace)
         row.members.append(member)
         await pace.step()
     return row
@@ -339,12 +351,15 @@ def _member(member: ConsumerMember) -> ConsumerGroupDescribeResponseMember:
     )
 
 
-def _rows(
-    core: Core, partitions: tuple[Partition, ...]
+async def _rows(
+    core: Core, partitions: tuple[Partition, ...], pace: Pace
 ) -> list[ConsumerGroupDescribeResponseTopicPartition]:
-    return [
-        ConsumerGroupDescribeResponseTopicPartition(
-            topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
+    rows = []
+    for meta, indexes in by_known_topic(core, partitions):
+        await pace.step()
+        rows.append(
+            ConsumerGroupDescribeResponseTopicPartition(
+                topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
+            )
         )
-        for meta, indexes in by_known_topic(core, partitions)
-    ]
+    return rows

@@ -74,34 +74,35 @@ class LaterReply:
         self._further = 0
         self._failure: LocalProtocolError | NoRoom | None = None
 
-    def answer(self, message: Message, size: int = 0) -> None:
+    def answer(self, message: Message) -> None:
         """The reply; sent at the end of the turn, in the order of the connection.
 
         One that no frame can carry closes its connection, and is nothing to who answers: that may
         be a group in the middle of telling all its members.
-
-        size: about how many bytes it takes, where that may be many.  One that is long takes room
-        among long answers (peers/long_answers.py) until it is taken, and is encoded in a lane.  It
-        does not wait for room, for who waits would hold what it is to say: where there is none its
-        connection is closed, and the client asks again.
         """
         if self.done or self._is_answered:
             return
         self._is_answered = True
         self._complete(message)
-        if size > LONG_BYTES:
-            self._answer_long(message, size)
-            return
         self._encode_here(message)
-        self._made()
+        self._decided(frame_size(self._parts))
 
     def answer_in_turn(self, make: Callable[[], Message], size: int = 0) -> None:
         """As `answer`, of what is made when it is sent: a group tells thousands of members at once,
-        and a turn sends to some hundreds of them."""
+        and a turn sends to some hundreds of them.
+
+        make: of what does not change any more; called on the loop, or in a lane.
+        size: about how many bytes it takes, where that may be many.  One that is long takes room
+        among long answers (peers/long_answers.py) until it is taken, and is made and encoded in a
+        lane.  It does not wait for room, for who waits would hold what it is to say: where there is
+        none its connection is closed, and the client asks again.
+        """
+        if self.done or self._is_answered:
+            return
+        self._is_answered = True
         if size > LONG_BYTES:
-            self.answer(make(), size)
-        elif not (self.done or self._is_answered):
-            self._is_answered = True
+            self._answer_long(make, size)
+        else:
             self._make = make
             self._decided(size)
 
@@ -120,42 +121,33 @@ class LaterReply:
         except LocalProtocolError as exc:
             self._failure = exc
 
-    def _answer_long(self, message: Message, size: int) -> None:
+    def _answer_long(self, make: Callable[[], Message], size: int) -> None:
         place = self._core.long_answers.answer(self._peer)
         if not place.begins_at_once(size):
             self._failure = NoRoom(f"no room for an answer of about {size} bytes")
-            self._made()
+            self._decided(0)
             return
         assert self.on_gone is None, "it holds nothing else"
         self.on_gone = place.leave
-        self._core.spawn(partial(self._encode, message, place))
+        self._core.spawn(partial(self._make_apart, make, place))
 
-    async def _encode(self, message: Message, place: LongAnswer) -> None:
+    async def _make_apart(self, make: Callable[[], Message], place: LongAnswer) -> None:
         """In a lane; then until the client has taken it."""
-        core, header = self._core, self._header
+        core = self._core
         with place:
             try:
-                parts = await core.lanes.run(
-                    encode_response,
-                    message,
-                    header.api_key,
-                    header.api_version,
-                    header.correlation_id,
-                )
-            except LocalProtocolError as exc:
-                self._failure, parts = exc, []
+                message = await core.lanes.run(make)
+                self._complete(message)
+                await core.lanes.run(self._encode_here, message)
             except BaseException:  # a bug, or the broker ends: it would wait for ever
                 self._peer.outbox.break_off()
                 raise
             if self.done:  # its connection is gone
                 return
-            self._parts = parts
-            self._made()
+            size = frame_size(self._parts)
+            self._decided(size)
             core.turn.end()
-            await place.hold(frame_size(parts))
-
-    def _made(self) -> None:
-        self._decided(frame_size(self._parts))
+            await place.hold(size)
 
     def _decided(self, size: int) -> None:
         self.done = True

@@ -14,6 +14,7 @@ one is answered 25, as of consumer groups.  Without `share` in group_protocols b
 answered 35 UNSUPPORTED_VERSION, whatever the rules say, and offered all the same, as by Kafka.
 """
 
+from functools import partial
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -43,7 +44,7 @@ from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
-from .consumer_group_apis import check_room, excess, takes_room
+from .consumer_group_apis import assignment_size, check_room, excess, takes_room
 from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .member_rows import SortedNames, by_known_topic, by_topic
@@ -58,27 +59,36 @@ def share_group_heartbeat(
     core: Core, call: Call[ShareGroupHeartbeatRequest], slot: LaterReply
 ) -> None:
     """A member joins, lives, or leaves; what it is to fetch from, when that changed."""
-    slot.answer(_heard(core, call))
-
-
-def _heard(core: Core, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHeartbeatResponse:
     request = call.request
     if not core.config.takes_share_groups:
-        return _refusal(ErrorCode.UNSUPPORTED_VERSION, None)
+        slot.answer(_refusal(ErrorCode.UNSUPPORTED_VERSION, None))
+        return
     try:
-        _check(request)
-        if request.member_epoch >= JOIN:
-            check_waits(call.peer)
-        group = _group(core, request)
-        beat = _beat(call)
-        check_room(core, request.group_id, beat, group.members.get(beat.member_id))
-        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
+        told = _heard(core, call)
     except Refused as exc:
-        return _refusal(exc.code, exc.message)
+        slot.answer(_refusal(exc.code, exc.message))
+        return
+    interval_ms = 0
+    if told.epoch != LEAVE:
+        interval_ms = core.group_settings.in_force(request.group_id, SHARE_HEARTBEAT)
+    size = assignment_size(told.assignment or ())
+    slot.answer_in_turn(partial(_told, told, interval_ms), size)
+
+
+def _heard(core: Core, call: Call[ShareGroupHeartbeatRequest]) -> Told:
+    """What a member is told.  Raises Refused."""
+    request = call.request
+    _check(request)
+    if request.member_epoch >= JOIN:
+        check_waits(call.peer)
+    group = _group(core, request)
+    beat = _beat(call)
+    check_room(core, request.group_id, beat, group.members.get(beat.member_id))
+    told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     if (member := group.members.get(told.member_id)) is not None:
         takes_room(core, request.group_id, beat, share_size(member))
     core.groups.share_groups.changed(group)
-    return _told(core, request, told)
+    return told
 
 
 def _refusal(code: ErrorCode, message: str | None) -> ShareGroupHeartbeatResponse:
@@ -139,15 +149,10 @@ def _beat(call: Call[ShareGroupHeartbeatRequest]) -> Beat:
     )
 
 
-def _told(
-    core: Core, request: ShareGroupHeartbeatRequest, told: Told
-) -> ShareGroupHeartbeatResponse:
+def _told(told: Told, interval_ms: int) -> ShareGroupHeartbeatResponse:
     response = ShareGroupHeartbeatResponse(
-        member_id=told.member_id, member_epoch=told.epoch, heartbeat_interval_ms=0
+        member_id=told.member_id, member_epoch=told.epoch, heartbeat_interval_ms=interval_ms
     )
-    if told.epoch == LEAVE:
-        return response
-    response.heartbeat_interval_ms = core.group_settings.in_force(request.group_id, SHARE_HEARTBEAT)
     if told.assignment is not None:
         response.assignment = ShareGroupHeartbeatResponseAssignment(
             topic_partitions=[
@@ -211,7 +216,7 @@ async def _described(core: Core, name: str, pace: Pace) -> ShareGroupDescribeRes
     sorted_names = SortedNames()
     for member, names, has in seen:
         member.subscribed_topic_names = sorted_names[names]
-        member.assignment.topic_partitions = _rows(core, has)
+        member.assignment.topic_partitions = await _rows(core, has, pace)
         row.members.append(member)
         await pace.step()
     return row
@@ -230,12 +235,15 @@ def _member(member: ShareMember) -> ShareGroupDescribeResponseMember:
     )
 
 
-def _rows(
-    core: Core, partitions: tuple[Partition, ...]
+async def _rows(
+    core: Core, partitions: tuple[Partition, ...], pace: Pace
 ) -> list[ShareGroupDescribeResponseTopicPartition]:
-    return [
-        ShareGroupDescribeResponseTopicPartition(
-            topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
+    rows = []
+    for meta, indexes in by_known_topic(core, partitions):
+        await pace.step()
+        rows.append(
+            ShareGroupDescribeResponseTopicPartition(
+                topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
+            )
         )
-        for meta, indexes in by_known_topic(core, partitions)
-    ]
+    return rows

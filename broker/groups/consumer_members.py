@@ -142,6 +142,8 @@ class ConsumerMember(MemberEpochs):
     knows_to_let_go: bool = False
     """Whether a classic member that revokes was heard of after it was told so."""
     _subscriber: Subscriber | None = None
+    _in_order: tuple[Partition, ...] | None = None
+    """`assigned`, sorted: it is told and written down; None: nobody has asked since it changed."""
 
     @classmethod
     def restored(cls, member_id: str, says: Says, has: Has) -> "ConsumerMember":
@@ -197,13 +199,18 @@ class ConsumerMember(MemberEpochs):
     def in_order(self, target: tuple[Partition, ...]) -> tuple[Partition, ...]:
         """What is assigned to it, sorted: mostly it is the target, which nearly is, and to sort a
         hundred thousand in the order of a set takes the loop ten times as long."""
-        mine = list(filter(self.assigned.__contains__, target))
-        return tuple(sorted(mine if len(mine) == len(self.assigned) else self.assigned))
+        if self._in_order is None:
+            mine = list(filter(self.assigned.__contains__, target))
+            whole = mine if len(mine) == len(self.assigned) else self.assigned
+            self._in_order = tuple(sorted(whole))
+        return self._in_order
 
     def has(self, target: tuple[Partition, ...]) -> Has:
         """Where it stands, as it is written down."""
         assigned, revoking = self.in_order(target), tuple(sorted(self.revoking))
-        since = tuple(map(self.since.__getitem__, assigned + revoking))
+        since: tuple[int, ...] = ()
+        if not {self.epoch}.issuperset(self.since.values()):
+            since = tuple(map(self.since.__getitem__, assigned + revoking))
         return Has(
             self.epoch,
             self.previous_epoch,
@@ -300,7 +307,7 @@ class ConsumerMember(MemberEpochs):
             return False
         if self.reconciled is Reconciled.REVOKING and (owned is None or owned & self.revoking):
             return False  # it still has what it is to let go of
-        before = frozenset(self.assigned)
+        before, self._in_order = frozenset(self.assigned), None
         for partition in self.revoking:
             del owners[partition]
         self.revoking.clear()

@@ -1,13 +1,14 @@
 """The acknowledgements of one request: looked at at once, answered when they are durable.  Those of
-very many partitions are looked at piece by piece; if the session ends meanwhile, the rest at once.
+very many partitions, or of records with a type for each, which take some microseconds a record, are
+looked at piece by piece; if the session ends meanwhile, the rest at once.
 
 Of a partition all of them hold, or none.  What its group does not have in memory is nobody's, so
 nothing of it can be acknowledged.  A renewal begins the lock anew, and is written nowhere.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import trio
 
@@ -23,6 +24,7 @@ from ..call import Call
 from ..core import Core
 from ..groups.group_keys import SHARE_RENEW
 from ..loop.loop_clock import monotonic_ms
+from ..loop.pace import Pace
 from ..refused import Refused
 from ..shares.live_partition import LivePartition
 from ..shares.pieces import GAP, REJECT, RENEW, Acknowledgement, Change
@@ -30,7 +32,8 @@ from ..shares.share_session import Place, ShareSession
 
 RENEWS_SINCE: Final = 2
 TAKEN_TOGETHER: Final = 100
-"""Partitions whose acknowledgements are taken in one turn of the loop, and written together."""
+"""Partitions whose acknowledgements are taken in one turn of the loop, if it has time for as many,
+and written together."""
 
 
 class Member(NamedTuple):
@@ -68,6 +71,9 @@ def said_in(
     }
 
 
+_Said: TypeAlias = tuple[Place, Sequence[Acknowledgement]]
+
+
 class Outcome(NamedTuple):
     """What became of the acknowledgements of a partition."""
 
@@ -85,16 +91,16 @@ class Acknowledging:
         self._call = call
         self._member = member
         self._session = session
-        self._left: Iterator[tuple[Place, Sequence[Acknowledgement]]] = iter(())
+        self._left: deque[_Said] = deque()
         self._settled: list[trio.Event] = []
         self.outcomes: dict[Place, Outcome] = {}
 
     def begin(self, said: Mapping[Place, Sequence[Acknowledgement]]) -> None:
-        """Take them, of each partition those that belong together; those of more than
-        TAKEN_TOGETHER partitions are taken by `go_on`."""
-        self._left = iter(said.items())
-        self._take(islice(self._left, TAKEN_TOGETHER))
-        if len(said) > TAKEN_TOGETHER:
+        """Take them, of each partition those that belong together; what one turn of the loop has
+        no time for is taken by `go_on`."""
+        self._left = deque(said.items())
+        self._take(self._next_few())
+        if self._left:
             self._session.saying[self] = None
 
     async def go_on(self) -> None:
@@ -102,18 +108,26 @@ class Acknowledging:
         try:
             while self in self._session.saying:
                 await trio.lowlevel.checkpoint()
-                some = tuple(islice(self._left, TAKEN_TOGETHER))
-                if not some:
+                self._take(self._next_few())
+                if not self._left:
                     break
-                self._take(some)
         finally:
             self._session.saying.pop(self, None)
 
     def finish(self) -> None:
         """The session ends, and what its member has is taken back: take those that are left."""
-        self._take(self._left)
+        left, self._left = self._left, deque()
+        self._take(left)
 
-    def _take(self, said: Iterable[tuple[Place, Sequence[Acknowledgement]]]) -> None:
+    def _next_few(self) -> Iterator[_Said]:
+        """The next piece: as many partitions as a turn of the loop has time for, one at least."""
+        pace = Pace()
+        for _ in range(min(TAKEN_TOGETHER, len(self._left))):
+            yield self._left.popleft()
+            if pace.is_over:
+                return
+
+    def _take(self, said: Iterable[_Said]) -> None:
         group_id, member_id = self._member
         changes: list[tuple[LivePartition, Change]] = []
         limits = self._core.shares.limits(group_id)

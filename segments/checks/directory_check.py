@@ -39,7 +39,7 @@ from ..metadata.metadata import SETTLED, Metadata, decode_metadata
 from ..metadata.metadata_log import check_newest
 from ..names import LogPaths, owner_of, partition_paths, wal_owner_of
 from ..recovery.corruption import remove_mark
-from ..recovery.known import is_of_another
+from ..recovery.ownership import is_of_another
 from ..recovery.survey import Circumstances
 from ..settings.topic_config import Durability
 from ..wal.files import is_shard_file

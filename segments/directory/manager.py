@@ -308,6 +308,7 @@ class DiskManager:
         is_durable = is_durable and not self._putting_back.waiting
         try:
             self._resuming.record_ceilings(settled)
+            self._metadata.look()
             self._metadata.absorb()
         except OSError as exc:
             is_durable = False

@@ -260,8 +260,8 @@ class TopicRegistry:
             try:
                 yield from removals(self._storage, grave, links=1)
             except OSError as exc:
-                if not self._storage.exists(grave):
-                    continue  # somebody else did
+                if isinstance(exc, FileNotFoundError) and not self._storage.exists(grave):
+                    continue  # somebody else did; it is not the data directory that is away
                 self._not_removed.append(grave)
                 log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
 

@@ -148,6 +148,8 @@ class Upkeep:
         del self._visits[-VISITS_MAX:]
         if not 0 <= now_ms - self._tick_ms < SYNC_TICK_MS:
             self._tick_ms = now_ms
+            self._directory.wal.look()
+            self._metadata.look()
             self._metadata.settle()
             self._absorb(now_ms)
             self._attend(now_ms)

@@ -91,6 +91,9 @@ class MemoryFile:
     def size(self) -> int:
         return len(self._content())
 
+    def is_in_place(self) -> bool:
+        return self._closed or self._disk.leads_to(self.path, self._inode)
+
     def close(self) -> None:
         self._closed = True
 
@@ -144,6 +147,15 @@ class MemoryStorage:
             except OSError:
                 return False
             return not name or name in directory.names
+
+    def leads_to(self, path: str, inode: _Inode) -> bool:
+        """Whether this is the file of that name."""
+        with self.mutex:
+            try:
+                directory, name = self._parent(path)
+            except OSError:
+                return False
+            return directory.names.get(name) is inode
 
     def listdir(self, path: str) -> list[str]:
         with self.mutex:

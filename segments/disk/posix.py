@@ -49,6 +49,16 @@ class Platform:
             }
 
 
+def _is_at(path: str, fd: int) -> bool:
+    """Whether a path leads to the file that is open; True where it cannot be told."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
 def _pread_into(fd: int, buffers: list[memoryview], position: int) -> int:
     (buffer,) = buffers
     data = os.pread(fd, len(buffer), position)
@@ -120,6 +130,9 @@ class PosixFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def is_in_place(self) -> bool:
+        return _is_at(self.path, self._fd)
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -134,8 +147,6 @@ class PosixLock:
         self._fd = fd
         self._path = path
         self._owner = os.getpid()
-        held = os.fstat(fd)
-        self._file = held.st_dev, held.st_ino
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
@@ -145,13 +156,7 @@ class PosixLock:
             os.close(fd)
 
     def is_in_place(self) -> bool:
-        try:
-            found = os.stat(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True
-        return (found.st_dev, found.st_ino) == self._file
+        return _is_at(self._path, self._fd)
 
 
 class PosixStorage:

@@ -90,6 +90,11 @@ class StorageFile(Protocol):
 
     def size(self) -> int: ...
 
+    def is_in_place(self) -> bool:
+        """Whether its path still leads to this file: not when somebody has removed or moved it, or
+        put another in its place.  True where the disk does not say, and when it is closed."""
+        ...
+
     def close(self) -> None:
         """Close; a second time does nothing."""
         ...

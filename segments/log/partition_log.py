@@ -455,10 +455,9 @@ class PartitionLog:
                 for segment, next_offset, size in todo:
                     if segment.synced_size < size:
                         segment.opened().fdatasync()
-                        if not self.storage.exists(segment.path):  # no start would find it
-                            raise OSError(
-                                errno.ENOENT, "its file was removed under the broker", segment.path
-                            )
+                        if not segment.opened().is_in_place():  # no start would find it
+                            text = "its file was removed or replaced under the broker"
+                            raise OSError(errno.ENOENT, text, segment.path)
                         segment.synced_size = size
                     self.recovery_point = max(self.recovery_point, next_offset)
             except NoDescriptor:

@@ -5,9 +5,9 @@ snapshot absorbs them.
 
 A module imports only what stands above it:
 
-    partition_map    topic and partition -> something, immutable
     name_map         name -> something, immutable
     wide_rows        partition of one topic -> something, immutable
+    partition_map    topic and partition -> something, immutable
     keyed_rows       the rows of a section, and a table of them, immutable
     alike            which names differ in . and _ only
     committed        where consumer groups stand

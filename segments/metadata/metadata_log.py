@@ -21,7 +21,8 @@ at once and then on every tick until one is written.  Until then nobody writes i
 snapshot-<n>.msgpack: the new one is written, synced and renamed into place, the directory synced,
 then the old one unlinked.  The highest n is the truth.  If it is damaged, nothing is opened: an
 older one could bring deleted topics back, and none at all would make every topic an orphan.  So it
-is when the highest is not the one that `witness/` has seen (witness.py).
+is when the highest is not the one that `witness/` has seen (witness.py).  One that somebody removes
+under the running broker is written anew (`look`).
 
 Events are handed to the log in the order of their numbers, whoever records them: were a higher one
 durable and a lower one still waiting, a crash in between would look like a loss.  Who waits for one
@@ -39,12 +40,13 @@ import errno
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from ..disk.storage import TEMPORARY, Storage, read_file, replace_file
+from ..disk.storage import TEMPORARY, Storage, make_dirs, read_file, replace_file
 from ..errors import CorruptMetadata, CorruptSegment
 from ..witness import SNAPSHOT, least, say_least, witness_folder
 from . import metadata
@@ -343,6 +345,7 @@ class MetadataLog:
             data = state.encode()
             # One whose name could not be synced stays: the next takes its place, or a start that
             # finds both gives it its name anew.
+            make_dirs(self._storage, self._folder)  # where somebody has removed it
             replace_file(self._storage, self._path(new), data)
             self._number = new
             self._tell_witness()
@@ -350,7 +353,8 @@ class MetadataLog:
             self._saved_size = len(data)
             if old:
                 # Not synced: were it to come back, it would lose against the higher number.
-                self._storage.unlink(self._path(old))
+                with suppress(FileNotFoundError):
+                    self._storage.unlink(self._path(old))
 
     def _tell_witness(self) -> None:
         """No older snapshot will do from now on.  Where that cannot be said, what was said before
@@ -364,6 +368,23 @@ class MetadataLog:
         """Save, unless the newest snapshot says it all already.  Raises OSError."""
         if self._seq != self._saved_seq or not self.is_settled:
             self.save()
+
+    def look(self) -> None:
+        """Have the next `settle` or `absorb` save a snapshot, if somebody has removed the newest:
+        no start would do without it.  Blocking."""
+        with self._saving:  # another may take its place
+            path = self._path(self._number)
+            is_gone = not self._storage.exists(path)
+            if is_gone:
+                try:
+                    self._storage.open(path, read_only=True).close()
+                except OSError as exc:  # or the whole directory is away, which says so
+                    is_gone = isinstance(exc, FileNotFoundError)
+        if is_gone and self.is_settled:
+            log.error("snapshot_removed", path=path)
+            with self._lock:
+                self._doubts += 1
+                self._why = f"{path} was removed under the broker"
 
     def settle(self) -> bool:
         """Save a snapshot if an event is in doubt; whether none is any more."""

@@ -3,17 +3,20 @@
     bucket 0            bucket 1            ...  bucket 255          by the topic id's last byte
     {id: {0: x, 1: y}}  {id: {0: z}, id: {}}
 
-Changing one entry copies one bucket and the partitions of one topic, not all of them: the state
-has 10,000 topics and changes with every reservation of offsets.  A topic is in the map from
-`with_topics` on; rows of other topics are passed over.
+Changing one entry copies one bucket and the partitions of one topic, of a wide one some of its
+neighbours (wide_rows.py), not all of them: the state has 10,000 topics and changes with every
+reservation of offsets.  A topic is in the map from `with_topics` on; rows of other topics are
+passed over.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
+from .wide_rows import changed_rows
+
 T = TypeVar("T")
-Bucket: TypeAlias = dict[UUID, dict[int, T]]
+Bucket: TypeAlias = dict[UUID, Mapping[int, T]]
 
 BUCKETS: Final = 256
 
@@ -68,19 +71,14 @@ class PartitionMap(Mapping[UUID, Mapping[int, T]]):
 
     def with_rows(self, rows: Iterable[tuple[UUID, int, T]]) -> "PartitionMap[T]":
         """With these values, the last one of a partition; of topics that are in the map."""
-        changed: dict[int, Bucket[T]] = {}
-        copied: set[UUID] = set()
+        put: dict[UUID, dict[int, T]] = {}
         for topic_id, partition, value in rows:
-            place = topic_id.int % BUCKETS
-            bucket = changed.get(place)
-            if topic_id not in self._buckets[place]:
-                continue
-            if bucket is None:
-                bucket = changed[place] = dict(self._buckets[place])
-            if topic_id not in copied:
-                copied.add(topic_id)
-                bucket[topic_id] = dict(bucket[topic_id])
-            bucket[topic_id][partition] = value
+            put.setdefault(topic_id, {})[partition] = value
+        changed: dict[int, Bucket[T]] = {}
+        for topic_id, some in put.items():
+            if topic_id in self._buckets[topic_id.int % BUCKETS]:
+                bucket = self._copied(topic_id, changed)
+                bucket[topic_id] = changed_rows(bucket[topic_id], some)
         return self._with(changed) if changed else self
 
     def rows(self) -> Iterator[tuple[UUID, int, T]]:

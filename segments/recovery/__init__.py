@@ -12,7 +12,9 @@ A module imports only what stands above it:
     epochs           which leader epochs a log was in, by its batches
     identity         whether a file is the segment that it is named after
     unfinished       a cleaning that a crash interrupted
-    known            what a manifest says of its log
+    manifest_rows    the rows of a manifest, by what they say
+    ownership        whether a manifest, or a whole directory, is another log's
+    known            what a manifest says of its log, and the disk does not belie
     renewing         ... put into new files behind a failed sync
     survey           a log as it lies there: read and judged, not changed
     corruption       what on.corruption says

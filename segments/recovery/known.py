@@ -7,30 +7,25 @@
                             them, and all from the first of them on is scanned
     missing, empty          None: everything is scanned
     wrong header            None as well, and told
-    of another owner        the same: swapped, or copied in; see `is_of_another`
-    of another log          None as well, see `disagrees`
+    of another owner        the same: swapped, or copied in (ownership.py)
+    of another log          None as well, see `ownership.disagrees`
     without the START row   that its copy has, so perhaps without others: as damaged
     without a SEGMENT row   of a cleaning, whose file has the offsets of several, gone: the same
     a cleaning interrupted  its last decision is followed, or taken back (unfinished.py)
 
-A manifest of an earlier version has no owner in it.  So one that was swapped or copied in is found
-by what it says, too: the last segment of its rows is compared with the file of that number, and
-where that is a whole segment of other offsets, a few more.  Only when most of them are is the
-manifest the wrong one: a single such file was copied in itself, and a damaged one says nothing
-about the manifest.
+What the rows say is put together first (manifest_rows.py).  Then one step after the other takes
+back what the disk belies (`_Reading`).
 """
 
-from bisect import bisect_left
 from typing import Final, NamedTuple
 
 import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..decisions import Tail, base_header, scan
 from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage, put_file, read_file, write_temporary
-from ..files.clean_points import NEVER_CLEANED, CleanPoints, Point
+from ..files.clean_points import NEVER_CLEANED, CleanPoints
 from ..files.manifest import (
     NO_FLOOR,
     Floor,
@@ -43,16 +38,15 @@ from ..files.manifest import (
     is_torn_row,
 )
 from ..log.columns import SealedSegments
-from ..log.producers import decode_producers
 from ..names import LogPaths
-from .unfinished import Swap, SwapState, head_of, state_of
+from .manifest_rows import ManifestRows, sort_rows
+from .ownership import disagrees, is_of, segment_files
+from .unfinished import SwapState, head_of, state_of
 
 log = structlog.get_logger()
 
 NO_SEGMENT: Final = -1
 UNREADABLE: Final = (-1, -1)
-SAMPLES: Final = 4
-"""Segment files of which most have to be others before a manifest is not believed."""
 
 
 class Known(NamedTuple):
@@ -89,11 +83,58 @@ class Known(NamedTuple):
 
 
 def read_known(storage: Storage, paths: LogPaths) -> Known | None:
-    """What the manifest says; None when there is none or its header is wrong.  Raises OSError."""
+    """What the manifest says; None when there is none, or nothing of it can be believed.
+
+    Raises OSError.
+    """
     try:
         data = read_file(storage, paths.manifest)
     except FileNotFoundError:
         return None
+    manifest = _decoded(paths, data)
+    if manifest is None:
+        return None
+    found = sort_rows(manifest)
+    reading = _Reading(storage, paths, found)
+    reading.take_lost_start()
+    reading.follow_swap()
+    reading.begin_at_start()
+    is_torn = reading.is_whole and is_torn_row(data[manifest.size :])
+    present = segment_files(storage, paths)
+    if not reading.leave_merged(present, is_torn=is_torn):
+        return None
+    start, sealed = reading.start, reading.sealed()
+    # Rows behind a damaged one would be unreachable for ever: the file is written anew.
+    size = manifest.size if reading.is_whole and manifest.size == len(data) else 0
+    if not size and not reading.says_where_it_begins(sealed, present):
+        return None
+    log_start_offset, floor = 0 if start is None else start.base_offset, floor_of(start)
+    gone = 0 if size or is_torn else _missing_in_front(reading.rows, present)
+    if gone:
+        sealed.drop_front(gone)
+        if sealed.first_base_offset > log_start_offset:
+            log_start_offset = sealed.first_base_offset
+            floor = Floor(log_start_offset, GapReason.CORRUPTION)
+    return Known(
+        sealed,
+        log_start_offset,
+        found.epochs,
+        reading.checkpoint,
+        size,
+        start,
+        not reading.is_settled,
+        floor,
+        CleanPoints(found.points),
+        reading.pending,
+        reading.swap.row if reading.swap is not None and found.swaps_behind else None,
+        manifest.owner,
+        reading.is_cut,
+        max(present, default=NO_SEGMENT),
+    )
+
+
+def _decoded(paths: LogPaths, data: bytearray) -> Manifest | None:
+    """The manifest in a file, if it is this log's; what is none, and not empty, is told."""
     if not data:
         # Of a new log: made, and not written yet by who opens it beside us, or before a crash.
         # Where there are records all the same, recovery says that it is rebuilt (survey.py).
@@ -102,84 +143,114 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     if manifest is None:
         log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
         return None
-    if not _is_of(paths, manifest):
+    if not is_of(paths, manifest):
         log.warning("manifest_of_another_log", path=paths.manifest)
         return None
-    sorted_rows = _sort_rows(manifest)
-    rows, start, epochs, checkpoint = sorted_rows[:4]
-    kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
-    is_settled = kinds[-1:] == [RowKind.CHECKPOINT] and not sorted_rows.swaps_behind
-    is_whole, pending = sorted_rows.is_whole, None
-    lost = _lost_start(storage, paths, 0 if start is None else start.base_offset)
-    if lost is not None:
-        start, is_settled, is_whole = lost, False, False
-    first = start.number if start is not None else (rows[0].number if rows else 0)
-    swap = sorted_rows.swap
-    if swap is not None and swap.row.number < first:
-        swap = None  # it is out of the log, whatever it stood for
-    if swap is not None and not is_settled:
-        match state_of(storage, paths, swap):
+    return manifest
+
+
+class _Reading:
+    """A manifest while it is read: what is believed of it so far.  Its steps raise OSError."""
+
+    def __init__(self, storage: Storage, paths: LogPaths, found: ManifestRows) -> None:
+        """found: what its rows say, of which each step takes back some."""
+        self._storage = storage
+        self._paths = paths
+        self.rows = found.segments
+        self.start = found.start
+        self.checkpoint = found.checkpoint
+        self.swap = found.swap
+        self.is_settled = found.is_settled
+        self.is_whole = found.is_whole
+        """Whether all of it holds, so that it may be written on."""
+        self.is_cut = False
+        self.pending: int | None = None
+        self._is_merged = False
+
+    @property
+    def first(self) -> int:
+        """The number of the first segment."""
+        if self.start is not None:
+            return self.start.number
+        return self.rows[0].number if self.rows else 0
+
+    @property
+    def _base_offset(self) -> int | None:
+        """Where that begins; None if no START row says so: one of an earlier version does not."""
+        if self.start is None or self.start.max_timestamp < 0:
+            return None
+        return self.start.max_timestamp
+
+    def take_lost_start(self) -> None:
+        """Where the manifest has lost a START row that was synced: its copy stands for it."""
+        begin = 0 if self.start is None else self.start.base_offset
+        lost = _lost_start(self._storage, self._paths, begin)
+        if lost is not None:
+            self.start, self.is_cut = lost, True
+            self.is_settled = self.is_whole = False
+
+    def follow_swap(self) -> None:
+        """The last cleaning, unless it is known to be done, is as far as its files say."""
+        if self.swap is not None and self.swap.row.number < self.first:
+            self.swap = None  # it is out of the log, whatever it stood for
+        if self.swap is None or self.is_settled:
+            return
+        match state_of(self._storage, self._paths, self.swap):
             case SwapState.WAITING:
-                pending = swap.row.number
+                self.pending = self.swap.row.number
             case SwapState.UNDONE:
-                place = rows.index(swap.row)
-                rows[place : place + 1] = swap.replaced
-                is_whole = False  # the row goes with the file that it is in
-    log_start_offset = start.base_offset if start is not None else 0
-    rows = [row for row in rows if row.number >= first]
-    if lost is not None and rows and lost.max_timestamp not in (-1, rows[0].base_offset):
-        rows = []  # the first was made of several since then
-    # Rows behind a damaged one would be unreachable for ever: the file is written anew.
-    size = manifest.size if is_whole and manifest.size == len(data) else 0
-    is_torn = is_whole and is_torn_row(data[manifest.size :])
-    present = _present(storage, paths)
-    merged, valid = _before_merged(storage, paths, rows, present, is_torn=is_torn)
-    is_merged = merged < len(rows)
-    if is_merged:
-        front = SealedSegments(first, rows[0].base_offset)
-        front.fill(rows[:merged])
-        if _disagrees(storage, paths, front, pending):
-            return None  # of another log, whose offsets are those of ours by chance
-        rows, size = rows[:valid], 0
-        if checkpoint is not None:  # it vouches for its end; a cleaning may have gone over the rest
-            checkpoint = checkpoint._replace(number=NO_SEGMENT)
-    base_offset = log_start_offset
-    if rows:
-        base_offset = rows[0].base_offset
-    elif start is not None and start.max_timestamp >= 0:
-        base_offset = start.max_timestamp
-    sealed = SealedSegments(first, base_offset)
-    sealed.fill(rows)
-    floor = floor_of(start)
-    if not size:
-        gone = 0
-        if not is_torn:
-            places = (place for place, row in enumerate(rows) if row.number in present)
-            gone = next(places, len(rows))
-        if start is None or (not is_merged and present and min(present) > sealed.next_number):
-            return None  # too little of it is left to say where the log begins
-        if gone:
-            sealed.drop_front(gone)
-            if sealed.first_base_offset > log_start_offset:
-                log_start_offset = sealed.first_base_offset
-                floor = Floor(log_start_offset, GapReason.CORRUPTION)
-    cleaned = CleanPoints(sorted_rows.points)
-    return Known(
-        sealed,
-        log_start_offset,
-        epochs,
-        checkpoint,
-        size,
-        start,
-        not is_settled,
-        floor,
-        cleaned,
-        pending,
-        swap.row if swap is not None and sorted_rows.swaps_behind else None,
-        manifest.owner,
-        lost is not None or is_merged,
-        max(present, default=NO_SEGMENT),
-    )
+                place = self.rows.index(self.swap.row)
+                self.rows[place : place + 1] = self.swap.replaced
+                self.is_whole = False  # the row goes with the file that it is in
+
+    def begin_at_start(self) -> None:
+        """What is in front of the first segment is out of the log."""
+        first = self.first
+        self.rows = [row for row in self.rows if row.number >= first]
+        if self.is_cut and self.rows and self._base_offset not in (None, self.rows[0].base_offset):
+            self.rows = []  # the first was made of several since then
+
+    def leave_merged(self, present: set[int], *, is_torn: bool) -> bool:
+        """The rows end in front of those whose cleaning is told by its files alone.
+
+        present: the segments that have a file.  Returns False where what is left is of another
+        log, whose offsets are those of ours by chance.
+        """
+        storage, paths = self._storage, self._paths
+        merged, valid = _before_merged(storage, paths, self.rows, present, is_torn=is_torn)
+        self._is_merged = merged < len(self.rows)
+        if not self._is_merged:
+            return True
+        front = SealedSegments(self.first, self.rows[0].base_offset)
+        front.fill(self.rows[:merged])
+        if disagrees(storage, paths, front, self.pending):
+            return False
+        self.rows = self.rows[:valid]
+        self.is_whole, self.is_cut = False, True
+        if self.checkpoint is not None:
+            # It vouches for its end; a cleaning may have gone over the rest.
+            self.checkpoint = self.checkpoint._replace(number=NO_SEGMENT)
+        return True
+
+    def sealed(self) -> SealedSegments:
+        """The segments of the rows that are left."""
+        base_offset = self.rows[0].base_offset if self.rows else self._base_offset
+        if base_offset is None:
+            base_offset = 0 if self.start is None else self.start.base_offset
+        sealed = SealedSegments(self.first, base_offset)
+        sealed.fill(self.rows)
+        return sealed
+
+    def says_where_it_begins(self, sealed: SealedSegments, present: set[int]) -> bool:
+        """Whether enough of a manifest that is not whole is left for that."""
+        if self.start is None:
+            return False
+        return self._is_merged or not present or min(present) <= sealed.next_number
+
+
+def _missing_in_front(rows: list[Row], present: set[int]) -> int:
+    """How many of the first rows have no file."""
+    return next((place for place, row in enumerate(rows) if row.number in present), len(rows))
 
 
 def _before_merged(
@@ -249,96 +320,8 @@ def read_start_copy(storage: Storage, paths: LogPaths) -> Row | None:
         manifest = decode_manifest(read_file(storage, paths.start))
     except FileNotFoundError:
         return None
-    rows = manifest.rows if manifest is not None and _is_of(paths, manifest) else []
+    rows = manifest.rows if manifest is not None and is_of(paths, manifest) else []
     return rows[0] if len(rows) == 1 and rows[0].kind == RowKind.START else None
-
-
-def _is_of(paths: LogPaths, manifest: Manifest) -> bool:
-    """Whether it is this log's, as far as anybody says."""
-    return not paths.owner or manifest.owner in (0, paths.owner)
-
-
-def is_of_another(storage: Storage, paths: LogPaths, first_epoch: int) -> bool:
-    """Whether the whole directory is another's, put here by hand.  Raises OSError.
-
-    The manifest has another owner, and no snapshot of the producers says that the rest is ours: it
-    is of another data directory.  Or the segments are of a leader epoch before `first_epoch`, the
-    first one of this topic: it is that of an earlier topic of the same name.
-    """
-    try:
-        manifest = decode_manifest(read_file(storage, paths.manifest))
-    except FileNotFoundError:
-        return False
-    if manifest is None or _is_of(paths, manifest):
-        return False
-    try:
-        producers = read_file(storage, paths.producers)
-    except FileNotFoundError:
-        return True
-    if decode_producers(producers, paths.owner) is None:
-        return True
-    for number in sorted(_present(storage, paths)):
-        header = base_header(memoryview(read_file(storage, paths.log(number))))
-        if header is not None:
-            return header.leader_epoch < first_epoch
-    return False
-
-
-def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:
-    """Whether the manifest speaks of another log: its last segments are whole, and others.
-
-    Costs one open of a file while they agree.
-    """
-    return _disagrees(storage, paths, known.sealed, known.pending)
-
-
-def _disagrees(
-    storage: Storage, paths: LogPaths, sealed: SealedSegments, pending: int | None
-) -> bool:
-    numbers = _sample(storage, paths, sealed, pending)
-    others = sum(
-        number != pending and _is_another(storage, paths, sealed, number) for number in numbers
-    )
-    return 2 * others > len(numbers)
-
-
-def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, number: int) -> bool:
-    """Whether a segment file is whole, and not the one that the manifest speaks of."""
-    place = sealed.place_of(number)
-    assert place is not None, "one of its own"
-    base_offset, size = sealed.base_offsets[place], sealed.sizes[place]
-    path = paths.log(number)
-    try:
-        if head_of(storage, path) == (size, base_offset):
-            return False
-        found = scan(memoryview(read_file(storage, path)), None)
-    except NoDescriptor:
-        raise
-    except OSError:
-        return False  # it cannot be read: who reads its records is told
-    if found.tail is not Tail.WHOLE or not found.batches:
-        return False
-    return (found.first_offset, found.next_offset) != (base_offset, sealed.end_of(place))
-
-
-def _sample(
-    storage: Storage, paths: LogPaths, sealed: SealedSegments, pending: int | None
-) -> list[int]:
-    """Segments of the manifest that have a file: the last when it agrees, or a few."""
-    if not len(sealed):
-        return []
-    last = sealed.next_number - 1
-    if storage.exists(paths.log(last)) and (
-        last == pending or not _is_another(storage, paths, sealed, last)
-    ):
-        return [last]
-    return sorted(_present(storage, paths).intersection(sealed.numbers))[-SAMPLES:]
-
-
-def _present(storage: Storage, paths: LogPaths) -> set[int]:
-    """The numbers of the segments that have a file."""
-    numbers = map(paths.segment_number, storage.listdir(paths.folder))
-    return {number for number in numbers if number is not None}
 
 
 def write_known(
@@ -369,63 +352,3 @@ def write_known(
     else:
         put_file(storage, paths.manifest, encoded)
     return len(encoded)
-
-
-class _Sorted(NamedTuple):
-    """The rows of a manifest by what they say."""
-
-    rows: list[Row]
-    start: Row | None
-    epochs: list[tuple[int, int]]
-    checkpoint: Row | None
-    points: list[Point]
-    swap: Swap | None
-    """The last row that stands for others."""
-    swaps_behind: bool
-    """Whether it came behind the last checkpoint."""
-    is_whole: bool
-    """Whether all rows were used."""
-
-
-def _sort_rows(manifest: Manifest) -> _Sorted:
-    rows: list[Row] = []
-    start: Row | None = None
-    checkpoint: Row | None = None
-    epochs: list[tuple[int, int]] = []
-    points: list[Point] = []
-    swap: Swap | None = None
-    swaps_behind = False
-    is_whole = True
-    for row in manifest.rows:
-        match row.kind:
-            case RowKind.SEGMENT if not rows or (
-                row.number > rows[-1].number and row.base_offset == rows[-1].end_offset
-            ):
-                rows.append(row)
-            case RowKind.SEGMENT:
-                found = _replaced(rows, row)
-                if found is None:
-                    is_whole = False  # scan from here
-                    break
-                swap, swaps_behind = Swap(row, rows[found]), True
-                rows[found] = [row]
-            case RowKind.START:
-                start = row
-            case RowKind.CHECKPOINT:
-                checkpoint, swaps_behind = row, False
-            case RowKind.EPOCH:
-                epochs.append((row.leader_epoch, row.base_offset))
-            case RowKind.CLEANED:
-                points.append(Point(row.end_offset, row.max_timestamp))
-    return _Sorted(rows, start, epochs, checkpoint, points, swap, swaps_behind, is_whole)
-
-
-def _replaced(rows: list[Row], row: Row) -> slice | None:
-    """The rows that a cleaned segment stands for; None when it is no such segment."""
-    first = bisect_left(rows, row.base_offset, key=lambda each: each.base_offset)
-    last = bisect_left(rows, row.number, key=lambda each: each.number)
-    if first > last or last >= len(rows) or rows[first].base_offset != row.base_offset:
-        return None
-    if (rows[last].number, rows[last].end_offset) != (row.number, row.end_offset):
-        return None
-    return slice(first, last + 1)

@@ -40,7 +40,8 @@ from ..names import LogPaths
 from ..report import LogReport
 from ..settings.topic_config import Durability, TopicConfig
 from .corruption import check_opening
-from .known import Known, is_of_another, write_known
+from .known import Known, write_known
+from .ownership import is_of_another
 from .producer_replay import replay_producers
 from .renewing import renew
 from .repairing import carry_out

@@ -52,7 +52,8 @@ from ..log.ready import AHEAD_MAX
 from ..names import LogPaths
 from .epochs import epochs_of
 from .identity import has_index, is_behind_checkpoint, is_other_format
-from .known import Known, disagrees, read_known, read_start_copy
+from .known import Known, read_known, read_start_copy
+from .ownership import disagrees
 
 HOLE_MAX: Final = 10_000
 """Missing segments in a row that are taken for lost ones."""
@@ -185,7 +186,7 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     if (
         known is not None
         and not _fits(known, unsealed.contents)
-        and disagrees(storage, paths, known)
+        and disagrees(storage, paths, known.sealed, known.pending)
     ):
         known = None
         unsealed = _read_unsealed(storage, paths, known, end)

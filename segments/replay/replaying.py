@@ -53,7 +53,8 @@ from ..files.unsynced import (
 )
 from ..names import LogPaths
 from ..recovery.identity import has_index
-from ..recovery.known import Known, disagrees, is_of_another, read_known
+from ..recovery.known import Known, read_known
+from ..recovery.ownership import disagrees, is_of_another
 from ..recovery.renewing import renew
 from ..recovery.repairing import quarantine
 from ..recovery.unfinished import head_of
@@ -145,7 +146,9 @@ def _known(storage: Storage, paths: LogPaths, first_epoch: int) -> Known | None:
     known = read_known(storage, paths)
     if known is None and is_of_another(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
-    return None if known is not None and disagrees(storage, paths, known) else known
+    if known is not None and disagrees(storage, paths, known.sealed, known.pending):
+        return None
+    return known
 
 
 def stands_in_another(

@@ -75,7 +75,7 @@ class WalFile:
     """A file that is open for writing.  `end` is where the next frame goes, no frame goes beyond
     `frames_end`."""
 
-    __slots__ = ("end", "file", "frames_end", "path", "salt", "sequence", "size")
+    __slots__ = ("end", "file", "frames_end", "is_away", "path", "salt", "sequence", "size")
 
     def __init__(self, path: str, file: StorageFile, size: int, sequence: int, salt: int) -> None:
         self.path = path
@@ -85,6 +85,17 @@ class WalFile:
         self.sequence = sequence
         self.salt = salt
         self.end = FRAMES_BEGIN
+        self.is_away = False
+        """Somebody has removed it, or put another file in its place, and that was told."""
+
+    def goes_away(self) -> bool:
+        """Whether it is away, and was not when this was asked before.  What it has is acknowledged
+        and would not be found by a start.  Blocking."""
+        if self.is_away or self.file.is_in_place():
+            return False
+        self.is_away = True
+        log.error("wal_file_removed", path=self.path)
+        return True
 
 
 def list_files(storage: Storage, folder: str) -> dict[str, list[int]]:
@@ -167,7 +178,7 @@ class ShardFiles:
 
     def prepare(self, sequence_min: int = 0) -> WalFile:
         """A file under its final name, its header durable; made when none is free."""
-        path = self._free.pop() if self._free else self._make()
+        path = self._take_free() or self._make()
         try:
             if self._again < 0:
                 self._again = self.claim(sequence_min)
@@ -184,6 +195,15 @@ class ShardFiles:
             raise
         self._again = -1
         return file
+
+    def _take_free(self) -> str:
+        """A free file; empty: there is none."""
+        while self._free:
+            path = self._free.pop()
+            if self._storage.exists(path):
+                return path
+            self._add(-1)  # somebody has removed it
+        return ""
 
     def claim(self, sequence_min: int = 0) -> int:
         """A number that no file has had; this or a higher one."""
@@ -208,6 +228,7 @@ class ShardFiles:
 
     def _make_of(self, size: int) -> str:
         # It is tried every few seconds as long as the volume is full.
+        make_dirs(self._storage, self.folder)  # where that was removed
         check_room(self._storage, self.folder, size, "a file of the write-ahead log")
         path = self._path("free", next(self._numbers))
         file = self._storage.open(path, create=True)
@@ -268,17 +289,20 @@ class ShardFiles:
         short of room; durable when this returns.
 
         trusted False: a write or a sync of it failed, it is unlinked and another made instead.
+        The same goes for what somebody has put in its place; one that was removed is gone.
         """
+        used.goes_away()
         used.file.close()
         # Where the volume is short of room the only one is kept, of whatever size it is.
         fits = not self._free if self._is_short() else used.size == self.file_bytes
         remove_marker(self._storage, self.folder, WAL, used.sequence)
         with self._naming:
             self._set_free(used)
-        if trusted and fits:
+        if trusted and fits and not used.is_away:
             self._free.append(used.path)
         else:
-            self._storage.unlink(used.path)
+            with suppress(FileNotFoundError):  # it was removed
+                self._storage.unlink(used.path)
             self._add(-1)
 
     def _set_free(self, used: WalFile) -> None:
@@ -286,7 +310,8 @@ class ShardFiles:
         more."""
         name = self.path(used.sequence)
         self._rename(used, name)  # where it could not get it back
-        self._rename(used, self._path("free", next(self._numbers)))
+        with suppress(FileNotFoundError):  # it was removed, which is to be durable as well
+            self._rename(used, self._path("free", next(self._numbers)))
         try:
             self._storage.fsync_dir(self.folder)
         except OSError:

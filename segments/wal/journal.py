@@ -402,6 +402,12 @@ class Wal:
         if self.snapshot is not None:
             self.snapshot()
 
+    def look(self) -> None:
+        """Leave files that somebody has removed or replaced.  What fails is logged, and tried again
+        by `revive`.  Blocking."""
+        for shard in self._shards:
+            shard.look()
+
     def fail(self, cause: OSError) -> None:
         """Let no shard write any more, until `revive`.  Blocking."""
         for shard in self._shards:

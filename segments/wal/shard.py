@@ -29,6 +29,9 @@ anything else is written, so a torn group never stands there without it; and bef
 as writable, for the file itself may have been made before the disk failed.  Every partition that
 failed writes a BARRIER before it continues, so earlier frames cannot replace newer ones.
 
+A file that somebody has removed, or put another in the place of, is left in the same way (`look`),
+but nobody is told of a failure: what it has was synced, and a checkpoint has it elsewhere soon.
+
 A start counts missing event numbers as damage.  So when control events were given up, in a failure
 or for want of a file, a snapshot that includes them is written before the next event.
 
@@ -306,11 +309,31 @@ class Shard:
         with self._writing:
             if self.failure is None:
                 return
-            self._retire(trusted=False)
-            self._active = self.supply.next_file()
-            self._say_given_up()
-            self.failure = None
+            self._go_on()
         log.info("wal_writable_again", folder=self._files.folder)
+
+    def _go_on(self) -> None:
+        """Raises OSError: the shard has failed as before."""
+        self._retire(trusted=False)
+        self._active = self.supply.next_file()
+        self._say_given_up()
+        self.failure = None
+
+    def look(self) -> None:
+        """Whether its files are where a start would look for them: else have a checkpoint make
+        durable elsewhere what they have, and go on in another; what fails is logged.  Blocking."""
+        away = [full.file for full in list(self.full) if full.file.goes_away()]
+        with self._writing:
+            while self.failure is None and self._active is not None and self._active.goes_away():
+                away.append(self._active)
+                self.failure = OSError(errno.ENOENT, "its file was removed", self._active.path)
+                try:
+                    self._go_on()
+                except OSError as exc:
+                    self.failure = exc
+                    log.error("wal_failed", path=self._files.folder, error=str(exc))
+        if away:
+            self._checkpoint_soon()
 
     @property
     def why_unwritable(self) -> OSError | None:

@@ -196,6 +196,7 @@ def test_what_is_counted_is_what_a_look_at_all_would_find(seed: int) -> None:
         subscribed = Counter(one.subscription for one in members)
         assert {said: same.count for said, same in target._said.items()} == subscribed
         assert all(one.names is target._said[one.subscription].names for one in members)
+        assert all(one.in_order(()) == tuple(sorted(one.assigned)) for one in members)
         if members and target.is_ready:
             kinds = {target._kind(one.subscription) for one in members}
             nothing = {(frozenset[str](), frozenset[str]())}

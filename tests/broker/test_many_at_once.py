@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.apis import later_reply
 from segbroker.broker.loop import pace
 from segbroker.broker.loop.callbacks import Callbacks
 from segbroker.broker.loop.turn import WOKEN_AT_ONCE
@@ -29,6 +30,12 @@ from segbroker.protocol.messages_core import (
     ProduceRequestTopic,
     ProduceResponse,
 )
+from segbroker.protocol.messages_share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.transactions import Transaction
@@ -38,7 +45,8 @@ from segbroker.segments.wal.group import TOLD_AT_ONCE, Group, Request
 from ..support.steps import calls_of_a_step
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect
-from ..support.wire_shares import Sharing, topic_id
+from ..support.wire_consumers import beat, described, joining, read_by
+from ..support.wire_shares import ACCEPT, RELEASE, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import NOW_MS, V1, Tx
 from .conftest import Events, serving
 
@@ -231,6 +239,65 @@ async def test_of_share_groups_that_wait_for_a_record_some_look_at_a_time(
             assert [given.value for given in await one.end()] == [b"v"]
         trio.lowlevel.remove_instrument(woken)
     assert woken.most <= WOKEN_AT_ONCE
+
+
+async def test_what_a_member_says_of_each_record_is_taken_as_far_as_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred partitions may hold two hundred thousand records that are its own."""
+    partitions, records = 20, 100
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions)
+        await set_on_group(client, "g", share_auto_offset_reset="earliest")
+        for partition in range(partitions):
+            await client.produce("t", *[b"v"] * records, partition=partition)
+        one = Sharing(client, "g", await topic_id(client, "t"))
+        count = partitions * records
+        assert len(await one.fetch(*range(partitions), max_records=count)) == count
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+        types = [RELEASE, ACCEPT] * (records // 2)
+        said = {partition: [(0, records - 1, types)] for partition in range(partitions)}
+
+        async def acknowledge() -> None:
+            assert await one.say(said) == (ErrorCode.NONE, dict.fromkeys(said, ErrorCode.NONE))
+
+        assert await calls_of_a_step(acknowledge) < 5 * count
+        assert len(await one.fetch(max_records=count)) == count // 2
+
+
+async def test_a_member_of_many_topics_is_told_and_described_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be fifty thousand that an expression matches: each has a row."""
+    names = [f"t{number}" for number in range(200)]
+    consumer = joining(subscribed_topic_names=names)
+    sharing = ShareGroupHeartbeatRequest(
+        group_id="s", member_id="m", member_epoch=0, subscribed_topic_names=names
+    )
+    async with serving() as broker, connect(broker.address) as client:
+        for name in names:
+            await client.create(name)
+        consumer.member_epoch = (await beat(client, consumer)).member_epoch
+        joined = await client.ask(sharing, ShareGroupHeartbeatResponse, 1)
+        sharing.member_epoch = joined.member_epoch
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+        monkeypatch.setattr(later_reply, "LONG_BYTES", 1_000)
+
+        async def tell() -> None:
+            assert len(read_by(await beat(client, consumer))) == len(names)
+            again = await client.ask(sharing, ShareGroupHeartbeatResponse, 1)
+            assert again.assignment == joined.assignment
+
+        async def describe() -> None:
+            (member,) = (await described(client)).members
+            assert len(member.assignment.topic_partitions) == len(names)
+            asked = ShareGroupDescribeRequest(group_ids=["s"], include_authorized_operations=False)
+            group = (await client.ask(asked, ShareGroupDescribeResponse, 1)).groups[0]
+            assert len(group.members[0].assignment.topic_partitions) == len(names)
+
+        for act in (tell, describe):
+            await act()  # encoders are made when they are used first
+            assert await calls_of_a_step(act) < 4 * len(names)
 
 
 async def test_what_a_broker_says_of_itself_gives_way_after_each_partition(

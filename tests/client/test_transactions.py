@@ -197,7 +197,7 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(daemon: Daemon, to
 
 
 @pytest.mark.usefixtures("protocol")
-@pytest.mark.parametrize("says_more", ["", "at last", "in time"])
+@pytest.mark.parametrize("says_more", ["", "at last", "in time", "offsets"])
 def test_a_transaction_that_was_open_for_too_long_is_aborted_and_its_producer_goes_on(
     daemon: Daemon, topic: str, says_more: str
 ) -> None:
@@ -210,7 +210,9 @@ def test_a_transaction_that_was_open_for_too_long_is_aborted_and_its_producer_go
                 consumer.assign([(topic, 0)])
                 # It is seen once what was open before it has ended.
                 assert consumer.poll(timeout_ms=60_000)
-            if says_more:  # its record is refused, not its commit
+            if says_more == "offsets":
+                producer.send_offsets({(topic, 0): 1}, GroupMetadata(topic))
+            elif says_more:  # its record is refused, not its commit
                 more = producer.send(topic, b"more", partition=0)
                 if says_more == "in time":
                     until(lambda: more.done)

@@ -2,7 +2,7 @@
 that, and nothing waits for its return."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
@@ -117,6 +117,24 @@ def test_what_is_rolled_or_made_ahead_meanwhile_is_not_in_its_place(
     end = handler.high_watermark
     assert end == handler.log_end_offset
     assert stored(manager, "fsync", 0) == list(range(end))
+
+
+def test_what_a_deleted_topic_has_left_is_removed_when_it_is_back(
+    manager: DiskManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not only by the next start: of a directory that is away nobody has removed anything.
+    removals: list[Callable[[], None]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.partitions.threads.housekeeper, "submit", removals.append)
+        manager.delete_topic("fsync")
+    with replaced(tmp_path / "data", tmp_path / "backup"):
+        for remove in removals:
+            remove()
+        manager.housekeeping(2_000)
+    topics = tmp_path / "data" / "topics"
+    assert len(list(topics.iterdir())) == len(CLASSES)
+    manager.housekeeping(100_000)
+    assert {path.name for path in topics.iterdir()} == {"disk", "memory"}
 
 
 @pytest.mark.parametrize("is_empty", [False, True])

@@ -155,6 +155,19 @@ def test_an_open_file_outlives_its_name(disk: tuple[Storage, str]) -> None:
     assert not storage.exists(f"{root}/a")
 
 
+def test_an_open_file_knows_whether_its_path_leads_to_it(disk: tuple[Storage, str]) -> None:
+    storage, root = disk
+    file = storage.open(f"{root}/a", create=True)
+    assert file.is_in_place()
+    storage.open(f"{root}/b", create=True).close()
+    storage.rename(f"{root}/b", f"{root}/a")
+    assert not file.is_in_place(), "replaced"
+    storage.unlink(f"{root}/a")
+    assert not file.is_in_place(), "removed"
+    file.close()
+    assert file.is_in_place(), "nobody knows"
+
+
 def test_rename_replaces(disk: tuple[Storage, str]) -> None:
     storage, root = disk
     replace_file(storage, f"{root}/a", b"new")

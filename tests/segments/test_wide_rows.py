@@ -33,7 +33,7 @@ def test_it_is_as_a_dict_after_any_changes_and_what_was_there_stays(
     changes: list[tuple[dict[str, int], set[str]]],
 ) -> None:
     expected: dict[str, int] = {}
-    rows: WideRows[int] = WideRows.of({})
+    rows: WideRows[str, int] = WideRows.of({})
     for put, gone in changes:
         before, was = rows, dict(expected)
         expected = {name: row for name, row in {**expected, **put}.items() if name not in gone}
@@ -75,6 +75,25 @@ def test_a_change_of_one_row_leaves_almost_all_others_where_they_are(
     changes = [_event(section, [7]), _event(section, [PARTITIONS])]
     after = apply_all(state, changes).sections[section]["g"]["t"][1]
     assert (len(before), len(after)) == (PARTITIONS, PARTITIONS + 1)
+    ours = {id(one) for one in _tables(before)}
+    copied = [table for table in _tables(after) if id(table) not in ours]
+    assert sum(map(len, copied)) < PARTITIONS / 20
+
+
+@pytest.mark.parametrize("kind", ["ceilings", "epochs"])
+def test_a_reservation_leaves_almost_all_others_of_a_wide_topic_where_they_are(kind: str) -> None:
+    """Each partition asks for its own at its first record, and again when it is idle."""
+    topic = TopicMeta("t", TOPIC_ID, PARTITIONS, TopicConfig.parse({}), 0)
+
+    def event(partitions: "range | list[int]") -> Event:
+        last = [5] if kind == "epochs" else [5, 1]
+        return Event(1, kind, {"rows": [[TOPIC_ID.bytes, one, *last] for one in partitions]})
+
+    state = apply_all(Metadata("cluster").with_topics([topic]), [event(range(PARTITIONS))])
+    state = decode_metadata(state.encode(), "snapshot")
+    before = getattr(state, kind)[TOPIC_ID]
+    after = getattr(apply_all(state, [event([7]), event([PARTITIONS])]), kind)[TOPIC_ID]
+    assert (len(before), len(after), after[7]) == (PARTITIONS, PARTITIONS + 1, after[PARTITIONS])
     ours = {id(one) for one in _tables(before)}
     copied = [table for table in _tables(after) if id(table) not in ours]
     assert sum(map(len, copied)) < PARTITIONS / 20

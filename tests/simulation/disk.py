@@ -372,6 +372,9 @@ class File:
     def size(self) -> int:
         return len(self._content())
 
+    def is_in_place(self) -> bool:
+        return True
+
     def close(self) -> None:
         self._closed = True
 

@@ -58,7 +58,8 @@ from .reach import IMPORTED, Items, Probe, Reach, load, measure, run_tests, save
 
 MODULES = (
     *("decisions", "survey", "opening", "repairing", "replaying", "putting_back", "resuming"),
-    *("known", "sealing", "truncating", "producer_replay", "producer_snapshot", "survivors"),
+    *("known", "manifest_rows", "ownership", "sealing", "truncating", "survivors"),
+    *("producer_replay", "producer_snapshot"),
     *("lost_tail", "metadata_log", "metadata", "control", "manifest", "manifest_file"),
     *("wal.replay", "wal.files", "wal.frames", "wal.group", "wal.journal", "wal.pending"),
     *("wal.missing", "wal.scanning", "wal.kept", "wal.supply", "log_storage"),

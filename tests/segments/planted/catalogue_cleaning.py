@@ -62,8 +62,8 @@ CLEANING_BUGS = (
     Bug(
         "rows_in_front_of_a_damaged_one_are_believed",
         "known",
-        "    is_merged = merged < len(rows)\n",
-        "    is_merged = False\n",
+        "        self._is_merged = merged < len(self.rows)\n",
+        "        self._is_merged = False\n",
         "the_row_of_segments_that_became_one_is_damaged",
     ),
     Bug(
