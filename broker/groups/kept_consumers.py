@@ -15,7 +15,6 @@ from segbroker.segments.metadata.consumer_groups import (
     Has,
     KeptGroup,
     Says,
-    epoch_of,
     groups_in,
     has_members,
 )
@@ -44,10 +43,6 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
             said = {name: _said_size(name, row) for name, row in rows.items()}
             all_of_it = {name: said[name] + _has_size(name, row) for name, row in rows.items()}
             self._found(group_id, all_of_it, said)
-
-    def number(self, group_id: str) -> int:
-        """The epoch that is written down of a group; 0: none is."""
-        return epoch_of(self._manager.section(SECTION), group_id)
 
     def has_members(self, group_id: str) -> bool:
         """Whether it is written down that somebody is in a group."""

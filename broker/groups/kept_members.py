@@ -33,6 +33,7 @@ import structlog
 
 from segbroker.protocol.vendor import pack
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.group_rows import epoch_of
 
 from ..recording import Done, ignored, logged
 from .kept_sizes import KeptSizes, RowSizes
@@ -116,10 +117,6 @@ class KeptMembers(ABC, Generic[G]):
         self._writings: dict[str, Writing] = {}
 
     @abstractmethod
-    def number(self, group_id: str) -> int:
-        """The epoch that is written down of a group; 0: none is."""
-
-    @abstractmethod
     def _taken(self, group: G, writing: Writing, members: frozenset[str]) -> dict[str, Any]:
         """The next event, of these members; what is unkept of the group is in it."""
 
@@ -134,6 +131,10 @@ class KeptMembers(ABC, Generic[G]):
         self._sizes.put(self.section, group_id, OVERHEAD + len(pack(fields)))
         told = logged(self.not_recorded, group=group_id)
         self._manager.record_soon(told, self.kind, group=group_id, **fields)
+
+    def number(self, group_id: str) -> int:
+        """The epoch that is written down of a group; 0: none is."""
+        return epoch_of(self._manager.section(self.section), group_id)
 
     def names(self) -> list[str]:
         """Every group of which something is written down."""

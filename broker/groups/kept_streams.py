@@ -22,7 +22,6 @@ from segbroker.segments.metadata.streams_groups import (
     SECTION,
     STREAMS_GROUP,
     KeptMember,
-    epoch_of,
     group_in,
     groups_in,
     has_members,
@@ -57,10 +56,6 @@ class KeptStreams(KeptMembers[StreamsGroup]):
         for group_id, kept in self.groups():
             found = {name: _size(name, one.row()) for name, one in kept.members.items()}
             self._found(group_id, found | {_TOPOLOGY: _size("", kept.topology or [])})
-
-    def number(self, group_id: str) -> int:
-        """The epoch that is written down of a group; 0: none is."""
-        return epoch_of(self._manager.section(SECTION), group_id)
 
     def has_members(self, group_id: str) -> bool:
         """Whether it is written down that somebody is in a group."""

@@ -12,6 +12,7 @@ A module imports only what stands above it:
     alike            which names differ in . and _ only
     committed        where consumer groups stand
     emptied          since when nobody is in a group
+    group_rows       what is the same for groups of every protocol
     generations      who is in classic groups and has what
     consumer_groups  the same of KIP-848 groups
     streams_groups   ... and of streams groups

@@ -31,13 +31,11 @@ the other way round.  Times are in ms.  Every function here is pure: what it was
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from .name_map import NameMap
+from .group_rows import Content, Fields, Row, groups_after
 
 SECTION: Final = "consumer_groups"
 CONSUMER_GROUP: Final = "consumer_group"
 
-Content: TypeAlias = Mapping[str, Mapping[str, Any]]
-Fields: TypeAlias = Mapping[str, Any]
 Partitions: TypeAlias = tuple[tuple[bytes, int], ...]
 
 
@@ -133,16 +131,10 @@ class KeptGroup(NamedTuple):
 
 def changed(content: Content | None, events: Iterable[Fields]) -> Content:
     """After these events, in this order: what they change is copied once."""
-    groups = NameMap.of(content).draft()
-    for fields in events:
-        if fields["epoch"] is None:
-            groups.pop(fields["group"], None)
-        else:
-            groups[fields["group"]] = _group(groups.get(fields["group"]), fields)
-    return groups.done()
+    return groups_after(content, events, _group, null_if_forgotten="epoch")
 
 
-def _group(before: Mapping[str, Any] | None, fields: Fields) -> Mapping[str, Any]:
+def _group(before: Row | None, fields: Fields) -> Row:
     says: dict[str, Any] = {}
     has: dict[str, Any] = {}
     classic: dict[str, Any] = {}
@@ -171,12 +163,6 @@ def _group(before: Mapping[str, Any] | None, fields: Fields) -> Mapping[str, Any
     }
     rare = {"classic": classic, "since": since}
     return group | {name: rows for name, rows in rare.items() if rows}
-
-
-def epoch_of(content: Content | None, group: str) -> int:
-    """The last epoch that is known of a group; 0: nothing is."""
-    row = (content or {}).get(group)
-    return 0 if row is None else int(row["epoch"])
 
 
 def has_members(content: Content | None, group: str) -> bool:

@@ -19,15 +19,12 @@ ms.  Every function here is pure: what it was given stays as it is.
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-from .name_map import NameMap
+from .group_rows import Content, Fields, Row, groups_after
 
 SECTION: Final = "generations"
 GENERATION: Final = "generation"
-
-Content: TypeAlias = Mapping[str, Mapping[str, Any]]
-Fields: TypeAlias = Mapping[str, Any]
 
 
 class KeptMember(NamedTuple):
@@ -69,14 +66,11 @@ class Generation(NamedTuple):
 
 def changed(content: Content | None, events: Iterable[Fields]) -> Content:
     """After these events, in this order: what they change is copied once."""
-    groups = NameMap.of(content).draft()
-    for fields in events:
-        if fields["members"] is None:
-            groups.pop(fields["group"], None)
-        else:
-            row = {key: value for key, value in fields.items() if key != "group"}
-            groups[fields["group"]] = row
-    return groups.done()
+    return groups_after(content, events, _row, null_if_forgotten="members")
+
+
+def _row(_: Row | None, fields: Fields) -> Row:
+    return {key: value for key, value in fields.items() if key != "group"}
 
 
 def number_of(content: Content | None, group: str) -> int:

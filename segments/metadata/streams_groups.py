@@ -28,13 +28,11 @@ Every function here is pure: what it was given stays.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from .name_map import NameMap
+from .group_rows import Content, Fields, Row, groups_after
 
 SECTION: Final = "streams_groups"
 STREAMS_GROUP: Final = "streams_group"
 
-Content: TypeAlias = Mapping[str, Mapping[str, Any]]
-Fields: TypeAlias = Mapping[str, Any]
 Task: TypeAlias = tuple[str, int]
 TaskSet: TypeAlias = frozenset[Task]
 Both: TypeAlias = tuple[TaskSet, TaskSet]
@@ -101,16 +99,10 @@ class KeptStreams(NamedTuple):
 
 def changed(content: Content | None, events: Iterable[Fields]) -> Content:
     """After these events, in this order: what they change is copied once."""
-    groups = NameMap.of(content).draft()
-    for fields in events:
-        if fields["epoch"] is None:
-            groups.pop(fields["group"], None)
-        else:
-            groups[fields["group"]] = _group(groups.get(fields["group"]), fields)
-    return groups.done()
+    return groups_after(content, events, _group, null_if_forgotten="epoch")
 
 
-def _group(before: Mapping[str, Any] | None, fields: Fields) -> Mapping[str, Any]:
+def _group(before: Row | None, fields: Fields) -> Row:
     members: dict[str, Any] = {}
     topology = fields["topology"]
     if before is not None and not fields["whole"]:
@@ -127,12 +119,6 @@ def _group(before: Mapping[str, Any] | None, fields: Fields) -> Mapping[str, Any
         "topology": topology,
         "members": members,
     }
-
-
-def epoch_of(content: Content | None, group: str) -> int:
-    """The last epoch that is known of a group; 0: nothing is."""
-    row = (content or {}).get(group)
-    return 0 if row is None else int(row["epoch"])
 
 
 def has_members(content: Content | None, group: str) -> bool:

@@ -20,7 +20,8 @@ from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.metadata.consumer_groups import SECTION, Content, Says, changed, groups_in
+from segbroker.segments.metadata.consumer_groups import SECTION, Says, changed, groups_in
+from segbroker.segments.metadata.group_rows import Content
 
 from .group_topics import Topic, topics_of
 from .test_consumer_group import SESSION_MS, TOPICS, Client, group, part, settle

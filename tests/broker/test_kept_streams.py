@@ -8,7 +8,8 @@ from segbroker.broker.groups.kept_streams import KeptStreams
 from segbroker.broker.groups.member_epochs import LEAVE
 from segbroker.broker.groups.streams_members import StreamsBeat
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.metadata.streams_groups import Content, changed
+from segbroker.segments.metadata.group_rows import Content
+from segbroker.segments.metadata.streams_groups import changed
 
 from .test_streams_group import TOPICS, Member, group
 

@@ -12,18 +12,17 @@ from segbroker.segments.metadata.consumer_groups import (
     CONSUMER_GROUP,
     SECTION,
     Classic,
-    Content,
     Has,
     KeptGroup,
     Says,
     changed,
-    epoch_of,
     groups_in,
     has_members,
 )
 from segbroker.segments.metadata.control import Event, apply, apply_all, decode_event
 from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
 from segbroker.segments.metadata.generations import SECTION as GENERATIONS
+from segbroker.segments.metadata.group_rows import Content, epoch_of
 from segbroker.segments.metadata.metadata import Metadata, decode_metadata
 
 text = st.text(st.characters(codec="utf-8"), max_size=5)

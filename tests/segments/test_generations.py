@@ -10,7 +10,6 @@ from segbroker.segments.metadata.control import Event, apply, decode_event
 from segbroker.segments.metadata.generations import (
     GENERATION,
     SECTION,
-    Content,
     Generation,
     KeptMember,
     changed,
@@ -18,6 +17,7 @@ from segbroker.segments.metadata.generations import (
     has_members,
     number_of,
 )
+from segbroker.segments.metadata.group_rows import Content
 from segbroker.segments.metadata.metadata import Metadata, decode_metadata
 
 text = st.text(st.characters(codec="utf-8"), max_size=5)

@@ -10,13 +10,13 @@ from segbroker.segments.metadata.consumer_groups import SECTION as CONSUMERS
 from segbroker.segments.metadata.control import Event, apply, apply_all, decode_event
 from segbroker.segments.metadata.generations import GENERATION
 from segbroker.segments.metadata.generations import SECTION as GENERATIONS
+from segbroker.segments.metadata.group_rows import epoch_of
 from segbroker.segments.metadata.metadata import Metadata, decode_metadata
 from segbroker.segments.metadata.streams_groups import (
     SECTION,
     STREAMS_GROUP,
     KeptMember,
     KeptStreams,
-    epoch_of,
     groups_in,
     has_members,
 )
