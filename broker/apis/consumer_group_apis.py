@@ -331,6 +331,7 @@ async def _described(
             sorted_names[names] = sorted(names)
         member.subscribed_topic_names = sorted_names[names]
         member.assignment.topic_partitions = await _rows(core, has, pace)
+        await pace.step()
         member.target_assignment.topic_partitions = await _rows(core, is_to_have, pace)
         row.members.append(member)
         await pace.step()
@@ -360,7 +361,6 @@ async def _rows(
     """By topic; those of a topic that was deleted meanwhile have no name and are left out."""
     rows = []
     for topic_id, indexes in by_topic(partitions).items():
-        await pace.step()
         meta = core.topics.by_id(UUID(bytes=topic_id))
         if meta is not None:
             rows.append(
@@ -368,4 +368,5 @@ async def _rows(
                     topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
                 )
             )
+        await pace.step()
     return rows

@@ -246,7 +246,6 @@ async def _rows(
     """By topic; those of a topic that was deleted meanwhile have no name and are left out."""
     rows = []
     for topic_id, indexes in by_topic(has).items():
-        await pace.step()
         meta = core.topics.by_id(UUID(bytes=topic_id))
         if meta is not None:
             rows.append(
@@ -254,4 +253,5 @@ async def _rows(
                     topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
                 )
             )
+        await pace.step()
     return rows
