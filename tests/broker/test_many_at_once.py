@@ -106,6 +106,26 @@ async def test_transactional_ids_are_taken_up_at_a_start_with_others_in_between(
     assert await calls_of_a_step(start) < 10 * ids
 
 
+async def test_groups_are_taken_up_at_a_start_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be thousands, and thousands of partitions in each."""
+    groups, partitions = 40, 100
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions)
+        for number in range(groups):
+            await beat(client, joining(group_id=f"g-{number}"))
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+    async def start() -> None:
+        async with serving(storage=disk) as broker:
+            assert len(broker.core.groups.names()) == groups
+
+    calls = await calls_of_a_step(start)
+    assert calls < groups * partitions
+
+
 async def test_a_produce_of_hundreds_of_partitions_gives_way_after_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
