@@ -36,6 +36,7 @@ from .configuration.settings import BrokerSettings
 from .core import Core
 from .groups.group_settings import GroupSettings
 from .groups.groups import Groups
+from .groups.kept_groups import KeptGroups
 from .groups.viewers import sight_of
 from .loop.deadlines import Deadlines
 from .loop.ingest import Ingest
@@ -99,6 +100,7 @@ async def assemble(
     groups = Groups(
         manager,
         config,
+        await lanes.run(KeptGroups.of, manager, turn.end),
         deadlines,
         group_settings,
         turn.end,
@@ -106,6 +108,7 @@ async def assemble(
         ledger.table.pending,
         now_ms,
     )
+    await groups.take_up(lanes)
     group_settings.on_change = groups.settings_changed
     shares = Shares(manager, topics, group_settings, deadlines, lanes, spawn, turn.end, now_ms)
     return Core(

@@ -328,6 +328,7 @@ async def _described(
     for member, names, has, is_to_have in seen:
         member.subscribed_topic_names = sorted_names[names]
         member.assignment.topic_partitions = await _rows(core, has, pace)
+        await pace.step()
         member.target_assignment.topic_partitions = await _rows(core, is_to_have, pace)
         row.members.append(member)
         await pace.step()
@@ -356,10 +357,10 @@ async def _rows(
 ) -> list[ConsumerGroupDescribeResponseTopicPartition]:
     rows = []
     for meta, indexes in by_known_topic(core, partitions):
-        await pace.step()
         rows.append(
             ConsumerGroupDescribeResponseTopicPartition(
                 topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
             )
         )
+        await pace.step()
     return rows

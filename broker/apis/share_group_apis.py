@@ -240,10 +240,10 @@ async def _rows(
 ) -> list[ShareGroupDescribeResponseTopicPartition]:
     rows = []
     for meta, indexes in by_known_topic(core, partitions):
-        await pace.step()
         rows.append(
             ShareGroupDescribeResponseTopicPartition(
                 topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
             )
         )
+        await pace.step()
     return rows

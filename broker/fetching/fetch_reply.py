@@ -1,8 +1,8 @@
 """The reply of a fetch: planned, read and encoded when it is about to leave, and not before.
 
     plan    which bytes, on the loop, no I/O; pins the segments (fetch_plan.py)
-    read    from the page cache into a pooled buffer; what is not cached goes to a lane and the
-            loop goes on; the reply leaves when the lane returns
+    read    from the page cache into a pooled buffer, for as long as a piece of work has the loop;
+            what is not cached goes to a lane; the reply leaves when all is read
     encode  the rows around the bytes, which are never copied
 
 A deep pipeline costs one buffer per connection.  A buffer that waits for a slow reader is given up
@@ -179,11 +179,11 @@ class FetchReply(FetchPlan):
             self._wait_for_buffer(size)
             return None
         self._lease = lease
-        unread = [read for read in reads if not self._read_nowait(read, lease)]
-        if unread:
+        pace = Pace()
+        rest = [read for read in reads if pace.is_over or not self._read_nowait(read, lease)]
+        if rest:
             self._pending = True
-            self._core.counters.lane_reads += 1
-            self._core.spawn(lambda: self._read_in_lane(response, unread, lease))
+            self._core.spawn(lambda: self._read_rest(response, rest, lease))
             return None
         self._settle(response)
         return self._encode(response)
@@ -314,20 +314,27 @@ class FetchReply(FetchPlan):
         self._was_read(read, buffer[:count])
         return True
 
-    async def _read_in_lane(
-        self, response: FetchResponse, unread: list[PlannedRead], lease: Lease
+    async def _read_rest(
+        self, response: FetchResponse, rest: list[PlannedRead], lease: Lease
     ) -> None:
-        """Read what was not in the page cache; then the reply is ready."""
+        """Read what there was no time for, or what was not in the page cache; then the reply is
+        ready."""
+        is_cached = True
         try:
-            for read in unread:
-                await self._read_lane(read, lease)
+            pace = Pace()
+            for read in rest:
+                await pace.step()
+                if not self._read_nowait(read, lease):
+                    self._core.counters.lane_reads += is_cached
+                    is_cached = False
+                    await self._read_lane(read, lease)
             self._settle(response)
             self._parts = self._encode(response)
         except Exception:
             log.exception("lane_read_failed")
             self._peer.outbox.break_off()
         finally:
-            self._let_go(unread)
+            self._let_go(rest)
             self._pending = False
             if self._abandoned:
                 self.release()

@@ -18,6 +18,7 @@ all of them.  A module imports only what stands above it:
     streams_group streams_endpoints                         ... of one application
     kept_sizes kept_generations kept_ends                   what is written down, how large
     kept_members kept_consumers kept_streams                ... of members who take single steps
+    kept_groups                                             all of that
     offset_events group_offsets offset_expiry               where groups stand
     share_reset group_keys group_settings                   settings of single groups
     group_upkeep        which there are, when each is forgotten

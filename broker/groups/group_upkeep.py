@@ -38,8 +38,7 @@ from .group_offsets import GroupOffsets
 from .group_rounds import State
 from .kept_consumers import KeptConsumers
 from .kept_ends import KeptEnds
-from .kept_generations import KeptGenerations
-from .kept_sizes import KeptSizes
+from .kept_groups import KeptGroups
 from .kept_streams import KeptStreams
 from .offset_expiry import AT_ONCE, Expiry, unchanged
 from .streams_group import StreamsGroup
@@ -65,11 +64,11 @@ class GroupUpkeep(GroupOffsets):
         self,
         manager: DiskManager,
         config: BrokerConfig,
+        kept: KeptGroups,
         pending: Callable[[str], Collection[tuple[str, int]]],
-        end_turn: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """pending, end_turn, now_ms: as in Groups."""
+        """kept, pending, now_ms: as in Groups."""
         super().__init__(manager, pending)
         self.config = config
         self._groups: dict[str, Group | ConsumerGroup | StreamsGroup] = {}
@@ -80,10 +79,7 @@ class GroupUpkeep(GroupOffsets):
         """Of a group that is gone on with."""
         self._looks_into_groups = False
         self._next_round_ms = self._looked_at = 0
-        sizes = KeptSizes(manager.event_size_max)
-        self._kept = KeptGenerations(manager, sizes)
-        self._consumers = KeptConsumers(manager, sizes, end_turn)
-        self._streams = KeptStreams(manager, sizes, end_turn)
+        self._kept, self._consumers, self._streams = kept
         self._ends = KeptEnds(manager, now_ms)
 
     @property

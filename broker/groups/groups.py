@@ -33,7 +33,9 @@ from segbroker.segments.metadata.generations import Generation
 from ..configuration.config import BrokerConfig
 from ..loop.alarms import Alarms
 from ..loop.deadlines import Deadlines
+from ..loop.lanes import Lanes
 from ..loop.loop_clock import monotonic_ms
+from ..loop.pace import Pace
 from ..recording import Done
 from ..refused import Refused
 from .consumer_group import ConsumerGroup
@@ -48,6 +50,7 @@ from .group_settings import GroupSettings
 from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .group_upkeep import GroupUpkeep
+from .kept_groups import KeptGroups
 from .member_room import MemberRoom
 from .member_sizes import NAME, Key, sizes_in
 from .server_assignors import Partition
@@ -69,6 +72,7 @@ class Groups(GroupUpkeep):
         self,
         manager: DiskManager,
         config: BrokerConfig,
+        kept: KeptGroups,
         deadlines: Deadlines,
         settings: GroupSettings,
         end_turn: Callable[[], None],
@@ -76,12 +80,13 @@ class Groups(GroupUpkeep):
         pending: Callable[[str], Collection[tuple[str, int]]],
         now_ms: Callable[[], int],
     ) -> None:
-        """end_turn: send what was answered outside of a request.  may_see: what a viewer may.
+        """kept: what is written down; nobody is in a group before it is taken up.
 
+        end_turn: send what was answered outside of a request.  may_see: what a viewer may.
         pending: partitions of which a transaction is about to say where a group stands.
         now_ms: the wall clock.
         """
-        super().__init__(manager, config, pending, end_turn, now_ms)
+        super().__init__(manager, config, kept, pending, now_ms)
         self._settings = settings
         self.lines = GroupLines()
         self._alarms = Alarms[Group | ConsumerGroup | StreamsGroup](deadlines, self._ring)
@@ -90,20 +95,27 @@ class Groups(GroupUpkeep):
         self._places = GroupPlaces(self._has_place, self._every, self._drop_if_idle)
         self._may_see = may_see
         self._end_turn = end_turn
+
+    async def take_up(self, lanes: Lanes) -> None:
+        """Let the groups go on that somebody was in when the last broker ended: in a lane, since
+        there may be thousands of them, while nobody is served yet."""
         start = Start(
-            manager,
-            config.groups_max,
+            self._manager,
+            self.config.groups_max,
             self._started_ms,
             self._made,
             self._made_consumer,
             self._made_streams,
-            may_see,
+            self._may_see,
         )
-        self._groups |= start.groups(self._kept, self._consumers, self._streams)
-        for group in tuple(self._groups.values()):
+        found = await lanes.run(start.groups, self._kept, self._consumers, self._streams)
+        self._groups |= found
+        pace = Pace()
+        for group in found.values():
             for key, size in sizes_in(group).items():
                 self.room.put(group.group_id, key, size())
             self.changed(group)
+            await pace.step()
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Go by these settings: in groups that there are from their next request on."""

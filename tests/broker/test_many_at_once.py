@@ -11,8 +11,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.apis import later_reply
+from segbroker.broker.fetching.fetch_plan import PlannedRead
+from segbroker.broker.fetching.fetch_reply import FetchReply
 from segbroker.broker.loop import pace
 from segbroker.broker.loop.callbacks import Callbacks
+from segbroker.broker.loop.pool import Lease
 from segbroker.broker.loop.turn import WOKEN_AT_ONCE
 from segbroker.broker.partitions.partition import Partition
 from segbroker.broker.share_fetching.share_fetch import _ShareFetching
@@ -106,6 +109,26 @@ async def test_transactional_ids_are_taken_up_at_a_start_with_others_in_between(
     assert await calls_of_a_step(start) < 10 * ids
 
 
+async def test_groups_are_taken_up_at_a_start_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be thousands, and thousands of partitions in each."""
+    groups, partitions = 40, 100
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions)
+        for number in range(groups):
+            await beat(client, joining(group_id=f"g-{number}"))
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+    async def start() -> None:
+        async with serving(storage=disk) as broker:
+            assert len(broker.core.groups.names()) == groups
+
+    calls = await calls_of_a_step(start)
+    assert calls < groups * partitions
+
+
 async def test_a_produce_of_hundreds_of_partitions_gives_way_after_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -193,6 +216,53 @@ async def test_who_had_no_turn_looks_for_records_before_those_who_had(
             assert not partition.look_on(pace.Pace())
         assert looked == ["a", "b", "c"]
         partition.fetches.clear()
+
+
+class _Reads(trio.abc.Instrument):
+    """The most partitions that are read for replies in one step of a task."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.most = self.count = 0
+        read_nowait = FetchReply._read_nowait
+
+        def counted(reply: FetchReply, read: PlannedRead, lease: Lease) -> bool:
+            self.count += 1
+            self.most = max(self.most, self.count)
+            return read_nowait(reply, read, lease)
+
+        patched.setattr(FetchReply, "_read_nowait", counted)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count = 0
+
+
+async def test_of_a_reply_as_many_partitions_are_read_as_there_is_time_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of each there may be a mebibyte, in fifteen thousand batches that are gone through."""
+    partitions = 30
+    rows = [
+        FetchRequestPartition(partition=index, fetch_offset=0, partition_max_bytes=1_000)
+        for index in range(partitions)
+    ]
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1_000_000,
+        topics=[FetchRequestTopic(topic="t", partitions=rows)],
+    )
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=partitions)
+        for partition in range(partitions):
+            await client.produce("t", b"v", partition=partition)
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+        reads = _Reads(monkeypatch)
+        trio.lowlevel.add_instrument(reads)
+        reply = await client.ask(request, FetchResponse, 11)
+        trio.lowlevel.remove_instrument(reads)
+        assert all(row.records for row in reply.responses[0].partitions)
+        assert len(reply.responses[0].partitions) == partitions
+    assert reads.most == 1
 
 
 class _Woken(trio.abc.Instrument):
