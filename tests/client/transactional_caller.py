@@ -30,6 +30,7 @@ from segbroker.client.errors import (
     TransactionAbortable,
     TransactionAborted,
     UnknownServerError,
+    UnknownTopicOrPartition,
 )
 from segbroker.client.group_offsets import CommittedOffset, GroupMetadata
 from segbroker.client.inbox import Delivery
@@ -41,9 +42,11 @@ from .simulated_transactions import API_TIMEOUT_MS, REQUEST_TIMEOUT_MS, Transact
 
 T = TypeVar("T")
 
-LONG_MS: Final = 60_000
+# Of a call whose answer may come too late.
+SHORT_MS: Final = 100
 _GIVEN_UP: Final = (TransactionAborted, TimedOut, TransactionAbortable)
 _OF_OFFSETS: Final = (*_GIVEN_UP, GroupAuthorizationFailed, IllegalGeneration)
+_PASSING: Final = (UnknownServerError, UnknownTopicOrPartition)
 _OF_RECORDS: Final = (InvalidRecord, TopicAuthorizationFailed)
 
 
@@ -74,6 +77,8 @@ class Work:
         self.offsets: dict[int, int] = {}
         # Values that were dropped by an abort before they were sent.
         self.dropped: set[bytes] = set()
+        # It has seen what failed by then.
+        self.has_looked = False
         # Whether it is committed; None: not known.
         self.is_committed: bool | None = False
 
@@ -217,7 +222,9 @@ class Caller:
             if isinstance(exc, DeliveryFailed):
                 for record in exc.undelivered:
                     assert (record.value or b"").startswith(b"%d:" % work.number)
-                    assert not isinstance(record.error, UnknownServerError)
+                    assert not isinstance(record.error, _PASSING)
+            if isinstance(exc, _OF_RECORDS):
+                assert work.has_looked, "not seen, and not handed back"
             raise
         work.is_committed = True
         assert not self.transactions.is_aborted
@@ -283,7 +290,8 @@ class Caller:
         work.offsets |= offsets
         stands = {TopicPartition("in", p): CommittedOffset(o) for p, o in offsets.items()}
         call = self.transactions.send_offsets(stands, GroupMetadata(GROUP))
-        yield from self._calls(call, API_TIMEOUT_MS, *_OF_OFFSETS, *_OF_RECORDS, leaves=0.3)
+        timeout_ms = SHORT_MS if self._may(0.2) else API_TIMEOUT_MS
+        yield from self._calls(call, timeout_ms, *_OF_OFFSETS, *_OF_RECORDS, leaves=0.3)
 
     def _sends(self, work: Work) -> None:
         partition = self.random.randrange(len(self.world.logs))
@@ -293,7 +301,7 @@ class Caller:
             work.sent.append((partition, value, got))
 
     def _looks(self, work: Work) -> None:
-        """It has seen what failed then."""
+        work.has_looked = True
         for _, _, delivery in work.sent:
             if delivery.done:
                 try:
