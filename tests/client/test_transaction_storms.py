@@ -328,6 +328,18 @@ def test_whatever_is_said_of_an_end_the_producer_begins_the_next(
     assert world.coordination.offsets == [{0: 2}]
 
 
+def test_to_init_again_waits_for_an_end_that_was_left(world: TransactionWorld) -> None:
+    transactions = world.start().producing.in_transactions
+    run(world, transactions.begin())
+    transactions.open(world)
+    says(world, transactions, 1)
+    with pytest.raises(LeftError):
+        run(world, transactions.commit(), 1)
+    run(world, transactions.init())
+    assert transactions.state is State.READY
+    assert world.coordination.commits_count == 1
+
+
 def test_under_protocol_1_a_partition_is_added_once() -> None:
     """However long the answer takes, and whatever is sent meanwhile."""
     world = TransactionWorld(1, brokers=1, partitions=1, is_second=False)
