@@ -138,10 +138,7 @@ class Acquired:
         self.lock_ms = lock_ms
         until_ms = now_ms + lock_ms
         self.held.update(dict.fromkeys(offsets, until_ms))
-        self._look_by(now_ms + lock_ms // 2)
-
-    def _look_by(self, at_ms: int) -> None:
-        self.look_ms = at_ms if self.look_ms is None else min(self.look_ms, at_ms)
+        self.look_from(now_ms)
 
     def lapse(self, now_ms: int) -> list[FailedAcknowledgement]:
         """Forget what is not locked any more; what was to be renewed of it."""
@@ -222,14 +219,17 @@ class Acquired:
         self._unasked.update(due)
         return due
 
-    def look_again(self, now_ms: int, *, in_ms: int | None = None) -> None:
-        """When the locks are to be looked at next: half of its time before one ends, or its end."""
+    def look_from(self, at_ms: int) -> None:
+        """The locks are looked at next when the first has half of its time left; not before
+        `at_ms`, and when it ends at the latest."""
         self.look_ms = None
         if self.held:
             first_ms = min(self.held.values())
-            half_ms = first_ms - self.lock_ms // 2
-            wanted_ms = half_ms if half_ms > now_ms else first_ms
-            self.look_ms = wanted_ms if in_ms is None else min(first_ms, now_ms + in_ms)
+            self.look_ms = min(first_ms, max(at_ms, first_ms - self.lock_ms // 2))
+
+    def looked(self, now_ms: int) -> None:
+        """They were, or something was said of them: again an eighth of a lock later."""
+        self.look_from(now_ms + max(1, self.lock_ms // 8))
 
     # What became of it.
 
@@ -241,10 +241,8 @@ class Acquired:
             self._unasked.discard(offset)
             if kind is Kind.RENEW and offset in self.held:
                 self.held[offset] = now_ms + self.lock_ms
-        self.look_ms = None
-        if self.held:
-            # Of another record half of the time may be over since this was asked.
-            self.look_ms = max(now_ms, min(self.held.values()) - self.lock_ms // 2)
+        # Of another record half of the time may be over since this was asked.
+        self.look_from(now_ms)
 
     def refused(
         self, said: dict[int, Kind], error: SegbrokerError, now_ms: int
@@ -255,7 +253,7 @@ class Acquired:
         self._unasked.difference_update(said)
         for offset in said:
             self.sent.pop(offset, None)
-        self.look_again(now_ms, in_ms=max(1, self.lock_ms // 8))
+        self.looked(now_ms)
         return failed(self.tp, asked, error)
 
     def again(self, said: dict[int, Kind], now_ms: int) -> bool:
@@ -269,7 +267,7 @@ class Acquired:
             if offset not in self._unasked:
                 self.marked.setdefault(offset, kind)
         self._unasked.difference_update(said)
-        self._look_by(now_ms)
+        self.look_from(now_ms)
         if self.marked:
             self._say_by_ms = now_ms
             if self.marked_since_ms is None:

@@ -170,6 +170,7 @@ class Connection:
         self._sent_bytes = 0
         self.setup_deadline_ms = deadline_ms
         self.ask_version = ask_version
+        self._ask_version_max = SPOKEN[ApiKey.API_VERSIONS].max
         self.address_turn = address_turn
         self.on_ready: Callable[[int], None] | None = None
         self._client_id = client_id
@@ -465,6 +466,7 @@ class Connection:
     def _handle_versions(self, frame: memoryview, asked: int, now_ms: int) -> None:
         error_code = int.from_bytes(frame[4:6], "big", signed=True)
         if error_code == ErrorCode.UNSUPPORTED_VERSION and asked > 0:
+            self._ask_version_max = asked - 1
             self.ask_version = _known_version(frame, asked)
             self._ask_versions()
             return
@@ -475,6 +477,13 @@ class Connection:
         self._versions = {
             row.api_key: ApiVersionRange(row.min_version, row.max_version) for row in reply.api_keys
         }
+        known = self._versions.get(ApiKey.API_VERSIONS, ApiVersionRange(0, 0))
+        if asked < (best := min(known.max, self._ask_version_max)):
+            # Who hung up was going away, no broker that knows no better: only the newest versions
+            # tell features, and our name, by which a segbroker tells more.
+            self.ask_version = best
+            self._ask_versions()
+            return
         self.features = {row.name: row.max_version_level for row in reply.finalized_features}
         if self._new_login is None:
             self._become_ready(now_ms)

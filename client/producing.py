@@ -237,6 +237,7 @@ class Producing:
             elif node.connection is None and now_ms < node.retry_at_ms:
                 # Nobody else wakes for it: records that wait for a broker are not its `waiting`.
                 self._wait_until(node.retry_at_ms)
+                cluster.invalidate()  # another one may lead by now
 
     def _wait_until(self, at_ms: int) -> None:
         if self._due_ms is None or at_ms < self._due_ms:

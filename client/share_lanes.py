@@ -258,7 +258,7 @@ class ShareLanes:
                 self._reader.told(part.lapse(now_ms))
                 if lane.is_asked or not self._reader.may_renew(now_ms):
                     lane.is_late = lane.is_asked
-                    part.look_again(now_ms)
+                    part.looked(now_ms)
 
     def _question(self, lane: Lane, now_ms: int) -> Callable[[Lane, Node, int], None] | None:
         """What to ask next, if anything."""
@@ -295,7 +295,7 @@ class ShareLanes:
         for key, part in lane.acquired.items():
             if part.look_ms is not None and (is_late or now_ms >= part.look_ms):
                 due = part.due_renewals(now_ms)
-                part.look_again(now_ms, in_ms=max(1, part.lock_ms // 8))
+                part.looked(now_ms)
                 if due:
                     said.setdefault(key, {}).update(due)
         connection = node.connection
@@ -304,8 +304,6 @@ class ShareLanes:
         if said and (version is None or version < RENEWALS_SINCE):
             why = UnsupportedByBroker("this broker cannot renew the locks of records")
             self._refuse(lane, said, why, now_ms)
-            for part in lane.acquired.values():
-                part.look_ms = min(part.held.values(), default=None)
             return
         if said:
             self._send_acknowledge(lane, node, said, now_ms, is_renewal=True)

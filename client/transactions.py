@@ -253,22 +253,22 @@ class Transactions:
         if self.state not in (State.OPEN, State.ABORTING):
             return
         self.state = State.ABORTING
+        holder = self.holder
         self._accumulator.shut(_outside())
         self.error = self.error or TransactionAborted("the transaction was aborted")
         self._wanted.clear()
         self._drop_unsent(self.error)
         yield Until(self._flush())
-        if self._adding is not None:
-            yield Until(self._adding)
-        yield from self._offsets_told()
-        if self.state is not State.ABORTING:
+        yield from self._parts_told()
+        if self.state is not State.ABORTING or self.holder is not holder:
             yield from self._ended()  # by the abort before this one
             return
         self._accumulator.take_undelivered()
         yield from self._end(committed=False)
 
-    def _offsets_told(self) -> Call[None]:
-        while self._offsets_count:
+    def _parts_told(self) -> Call[None]:
+        """What is to take part, and was asked for, is answered."""
+        while self._adding is not None or self._offsets_count:
             yield Pause(ENDING_PAUSE_MS)
 
     def _drop_unsent(self, error: SegbrokerError) -> None:
@@ -367,9 +367,12 @@ class Transactions:
         """Everything is acknowledged, or the transaction has failed: told alike whether somebody
         waited for it here or it was so before."""
         self._check_open()
+        holder = self.holder
         self._accumulator.shut(_outside())
         yield Until(self._flush())
-        yield from self._offsets_told()
+        yield from self._parts_told()
+        if self.holder is not holder:
+            raise _outside()  # the caller has left this, and the next one is open
         undelivered = self._accumulator.take_undelivered()
         if isinstance(self.error, BrokerError) and self.error.code in FENCING:
             self._added.clear()
@@ -461,10 +464,10 @@ class Transactions:
             raise broker_error(code, f"{self.transactional_id!r}: {about}")
 
     def _find_version(self) -> None:
-        node_id = self._coordinator.node_id
-        node = None if node_id is None else self._engine.cluster.node(node_id)
-        connection = None if node is None else node.connection
-        self.is_second = connection is not None and connection.features.get(FEATURE, 0) >= 2
+        """A level is the cluster's: any broker tells it, whichever is the coordinator by now."""
+        nodes = self._engine.network.nodes.values()
+        connections = [node.connection for node in nodes if node.connection is not None]
+        self.is_second = any(each.features.get(FEATURE, 0) >= 2 for each in connections)
 
     # What producing asks.
 
@@ -527,6 +530,8 @@ class Transactions:
         self._adding = None
         if call.error is None:
             self._added.update(queues)
+            for queue in queues:  # it may have been wanted again meanwhile
+                self._wanted.pop(queue, None)
             return
         error = call.error
         if not isinstance(error, SegbrokerError):

@@ -42,6 +42,7 @@ class Coordination:
         # Of the open transaction; and of all that were committed.
         self.staged: dict[int, int] = {}
         self.offsets: list[dict[int, int]] = []
+        self.commits_count = 0
         self._logs = logs
         self._ids = count(5_000)
 
@@ -150,6 +151,7 @@ class Coordination:
         known = self.known
         if verdict.decision is not None:
             assert known is not None
+            self.commits_count += verdict.commit
             if verdict.commit and self.staged:
                 self.offsets.append(self.staged)
             self.staged = {}

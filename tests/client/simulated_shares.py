@@ -11,7 +11,7 @@ What a record was locked for, said of, and how often, stands in `world.shares`.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import partial
 from random import Random
 from typing import Any, Unpack
@@ -69,6 +69,8 @@ class Share:
         # What became of a record for good, by whom; and how often each was handed out.
         self.done: dict[int, tuple[object, int]] = {}
         self.delivered: Counter[int] = Counter()
+        # Which leader has handed it out last.
+        self.given_by: dict[int, int] = {}
         # What was locked for a session that ended with its connection, as the member knows.
         self.ended: dict[int, object] = {}
 
@@ -85,6 +87,7 @@ class Share:
         taken = [offset for offset, _ in zip(free, range(limit), strict=False)]
         for offset in taken:
             self.locks[offset] = holder, until_ms
+            self.given_by[offset] = self.log.leader
             self.ended.pop(offset, None)
             self.delivered[offset] += 1
         return taken
@@ -125,6 +128,8 @@ class ShareBroker(Broker):
         self.acknowledge_refusals: list[ErrorCode] = []
         self.fetch_refusals: list[ErrorCode] = []
         self.session_refusals: list[ErrorCode] = []
+        # So many next answers do not say what became of what was said.
+        self.omissions = 0
         # Whose connection the next request comes over, and of whom the session is.
         self.connection: Connection | None = None
         self._of: Connection | None = None
@@ -212,10 +217,24 @@ class ShareBroker(Broker):
         for gone in asked.forgotten_topics_data:
             for index in gone.partitions:
                 session.known.pop(index, None)
-        verdicts = self._take(asked.topics)
+        self._check_asked(session)
+        verdicts = self._said(self._take(asked.topics))
         rows = self._found(asked, session, verdicts)
         self.is_asked_in_vain = not rows
         return _fetched(rows, self.world)
+
+    def _check_asked(self, session: ShareSession) -> None:
+        """It has none of what the member does not ask for any more."""
+        if self.connection in self.world.connections:
+            lane = self.world.reading.lanes.lanes[self.number]
+            assert set(session.known) == {index for _, index in lane.session._known}
+
+    def _said(self, verdicts: dict[int, ErrorCode]) -> dict[int, ErrorCode]:
+        """What the answer says of them."""
+        if not verdicts or not self.omissions:
+            return verdicts
+        self.omissions -= 1
+        return {}
 
     def again(self, asked: ShareFetchRequest) -> ShareFetchResponse | None:
         """What there is by now for a question that is held; None: nothing yet."""
@@ -265,7 +284,7 @@ class ShareBroker(Broker):
     def _acknowledge(self, asked: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
         self.world.lapse()
         code = self._turn(asked.share_session_epoch)
-        verdicts = {} if code else self._take(asked.topics)
+        verdicts = {} if code else self._said(self._take(asked.topics))
         if asked.share_session_epoch == -1:
             self.end()
         rows = [
@@ -287,6 +306,8 @@ class ShareBroker(Broker):
 
 class ShareWorld(SlowWorld):
     """See the module."""
+
+    reading: ShareReading
 
     def __init__(self, seed: int, *, brokers: int, partitions: int, lock_ms: int) -> None:
         super().__init__(seed, brokers)
@@ -320,7 +341,13 @@ class ShareWorld(SlowWorld):
             options={"request_timeout_ms": 5_000, **options},
         )
         self.engine = reading.engine
+        self.reading = reading
         return reading
+
+    @property
+    def connections(self) -> Container[object]:
+        """Those that are open."""
+        return self._links
 
     def lapse(self) -> None:
         for share in self.shares:

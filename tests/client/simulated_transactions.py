@@ -12,6 +12,8 @@ protocol 1 an end, or what adds something, from that of the transaction before; 
 for an identity from that of another producer.
 """
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 from segbroker.client.connection import Connection
@@ -116,9 +118,19 @@ class TransactionBroker(Broker):
         if self.is_of_before and (is_first_init or not world.is_second):
             return refused(asked, ErrorCode.NOT_COORDINATOR)
         refusals = world.refusals.get(type(asked), [])
+        if isinstance(asked, EndTxnRequest) and not world.coordination.is_open:
+            refusals[:] = filter(attrgetter("retryable"), refusals)  # it is decided
         if refusals:
             return refused(asked, refusals.pop(0))
-        return self._do(asked, version)
+        was_open = world.coordination.is_open
+        reply = self._do(asked, version)
+        self._check_open(was_open=was_open)
+        return reply
+
+    def _check_open(self, *, was_open: bool) -> None:
+        """Nothing that comes in time opens a transaction behind the end of the one it is for."""
+        if self.world.coordination.is_open and not (was_open or self.is_of_before):
+            assert not self.world.is_outside()
 
     def _do(self, asked: Asked, version: int) -> Message:
         world, now_ms = self.world, self.world.now_ms
@@ -148,10 +160,13 @@ class TransactionBroker(Broker):
                 return refused(asked, world.said(code))
             case EndTxnRequest():
                 is_next = version >= NEXT_EPOCH
+                assert is_next == world.is_second
                 who = asked.producer_id, asked.producer_epoch
                 given = rules.end(*who, now_ms, commit=asked.committed, next_epoch=is_next)
                 world.complete_later()
                 code = world.said(given[0])
+                if given[0] is ErrorCode.PRODUCER_FENCED and is_next and asked.committed:
+                    code = world.random.choice([code, ErrorCode.INVALID_TXN_STATE])
                 if code or not is_next:
                     return EndTxnResponse(error_code=code)
                 return EndTxnResponse(producer_id=given[1], producer_epoch=given[2])
@@ -159,9 +174,11 @@ class TransactionBroker(Broker):
     def _produce_one(self, topic: str, index: int, data: bytes) -> tuple[int, int]:
         header = read_header(data)
         if self.cluster.topics[topic][index].leader == self.number:
+            was_open = self.world.coordination.is_open
             code = self.world.coordination.take(
                 header, index, self.world.now_ms, implicit=self._version >= IMPLICIT_PRODUCE
             )
+            self._check_open(was_open=was_open)
             if code:
                 is_fenced = code is ErrorCode.PRODUCER_FENCED
                 return ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else code, -1
@@ -176,8 +193,11 @@ def refused(asked: Asked, code: ErrorCode) -> Message:
         case AddPartitionsToTxnRequest():
             (topic,) = asked.v3_and_below_topics
             # What is wrong with one of them keeps the rest from being tried.
-            passes = code in (ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            rest = ErrorCode.OPERATION_NOT_ATTEMPTED if code and passes else code
+            is_of_one = code in (
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+            rest = ErrorCode.OPERATION_NOT_ATTEMPTED if is_of_one else code
             rows = [
                 AddPartitionsToTxnResponsePartition(
                     partition_index=index, partition_error_code=rest if place else code
@@ -215,6 +235,8 @@ class TransactionWorld(SlowWorld):
         self.coordinators = dict.fromkeys((GROUP_KEY, TRANSACTION_KEY), 1)
         self.refusals: dict[type[Message], list[ErrorCode]] = {}
         self.find_refusals: list[ErrorCode] = []
+        # Whether the producer is between two transactions.
+        self.is_outside: Callable[[], bool] = lambda: False
         # What the coordinators were asked.
         self.asked: list[Asked] = []
         # Who was fenced hears it so, from one coordinator or another.

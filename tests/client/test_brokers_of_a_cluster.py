@@ -133,6 +133,23 @@ def test_a_broker_at_another_address_is_tried_there_at_once(
     assert delivery.metadata().offset == 0
 
 
+def test_records_for_a_leader_that_is_away_go_to_the_next_one() -> None:
+    """The view said nothing of it yet when the connection was lost."""
+    world = two_brokers()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=60_000)
+    sender.send("t", b"before", partition=1)
+    sender.flush()
+    world.cluster.brokers[OTHER].is_up = False
+    delivery = sender.send("t", b"waits", partition=1)
+    ends_ms = world.now_ms + 10_000
+    world.run(lambda: world.now_ms > ends_ms)
+    assert not delivery.done
+    world.cluster.move("t", 1, 1)
+    sender.flush()
+    assert world.stored("t", 1) == [b"before", b"waits"]
+    assert world.now_ms < ends_ms + 10_000
+
+
 def test_who_waits_for_a_broker_in_vain_hears_why_it_cannot_be_reached() -> None:
     world = two_brokers(reconnect_backoff_ms=100_000, reconnect_backoff_max_ms=100_000)
     world.cluster.brokers[OTHER].is_up = False

@@ -124,14 +124,21 @@ def test_a_broker_that_does_not_know_our_version_is_asked_with_one_that_it_knows
     assert made.version_for(ApiKey.METADATA) == 5
 
 
-def test_a_broker_that_hangs_up_is_asked_with_0_the_next_time() -> None:
+@pytest.mark.parametrize(("newest", "asked"), [(0, [0]), (3, [0, 3]), (4, [0, 4])])
+def test_a_broker_that_hangs_up_is_asked_with_0_the_next_time_and_then_with_what_it_knows(
+    newest: int, asked: list[int]
+) -> None:
+    """One that was only going away tells its features again."""
     world = World()
+    world.broker.newest[ApiKey.API_VERSIONS] = newest
     world.engine.step(world.now_ms)
     (first,) = world.engine.network.take_opening()
     first.connected()
     first.lost(ConnectionLost("hung up"), world.now_ms)
     world.run(lambda: world.engine.cluster.replies_count > 0)
-    assert world.broker.asked_versions == [0]
+    assert world.broker.asked_versions == asked
+    (now,) = world._links
+    assert ("transaction.version" in now.features) == (newest == 4)
 
 
 def test_replies_are_matched_in_order_however_the_network_cuts_them() -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from segbroker.client.acknowledging import Failures, Kind, ShareRecord
-from segbroker.client.errors import FailedAcknowledgement, SegbrokerError
+from segbroker.client.errors import FailedAcknowledgement, PeerError, SegbrokerError
+from segbroker.client.share_reading import ShareReading
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_share_groups import ShareFetchRequest
 
@@ -124,12 +125,20 @@ class Storm:
             assert handed not in self.handed, "handed out twice"
             share = self.world.shares[item.partition]
             assert item.offset not in share.ended, "it is locked for nobody, as is known"
+            self.check_leader(item)
             self.handed.add(handed)
             # It may come again while it is at it.
             self.in_hand = [each for each in self.in_hand if place(each) != place(item)]
             self.in_hand.append(item)
         if self.reading.settings.acquire == "records":
             assert len(reading.shown) <= self.reading.settings.acquire_count * len(self.brokers)
+
+    def check_leader(self, record: ShareRecord) -> None:
+        """What another broker leads by now, as is known, is not handed out."""
+        log = self.world.shares[record.partition].log
+        cluster = self.reading.engine.cluster
+        if cluster.leader_epoch("a", record.partition) == log.leader_epoch:
+            assert self.world.shares[record.partition].given_by[record.offset] == log.leader
 
     def say_of(self, records: list[ShareRecord], kind: Kind) -> None:
         self.said.update((place(record), kind) for record in records)
@@ -186,6 +195,9 @@ class Storm:
     def refuse_session(self) -> None:
         self.random.choice(self.brokers).session_refusals += self.some(SESSION_REFUSALS)
 
+    def omit(self) -> None:
+        self.random.choice(self.brokers).omissions += self.random.randrange(2)
+
     def refuse_beat(self) -> None:
         self.world.beat_refusals += self.some(BEAT_REFUSALS)
 
@@ -209,6 +221,7 @@ class Storm:
             broker.acknowledge_refusals.clear()
             broker.fetch_refusals.clear()
             broker.session_refusals.clear()
+            broker.omissions = 0
         self.world.beat_refusals.clear()
 
     def check(self) -> None:
@@ -305,6 +318,78 @@ def test_an_older_view_of_the_cluster_takes_no_record_away(
     assert share.done[0][1] == Kind.ACCEPT
 
 
+def quick(patch: pytest.MonkeyPatch, records: int) -> tuple[ShareWorld, ShareReading]:
+    """A world in which answers take no time."""
+    world = ShareWorld(1, brokers=1, partitions=1, lock_ms=60_000)
+    world.late_ms = 0
+    reading = world.start(patch, explicit=True, acknowledge_interval_ms=100)
+    store(world.shares[0].log, [b""] * records)
+    return world, reading
+
+
+def test_what_was_said_goes_when_it_is_due_whatever_else_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, reading = quick(monkeypatch, records=5)
+    reading.want(None)
+    world.pass_ms(1_000)
+    reading.want_no_more()
+    for record in reading.take_many(5):
+        assert isinstance(record, ShareRecord)
+        reading.say([record], Kind.ACCEPT)
+        world.pass_ms(110)  # less often is a heartbeat due
+        assert record.offset in world.shares[0].done
+
+
+def test_who_is_not_told_what_became_of_what_went_with_a_question_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, reading = quick(monkeypatch, records=1)
+    reading.want(None)
+    world.pass_ms(1_000)
+    reading.want_no_more()
+    record = reading.take()
+    assert isinstance(record, ShareRecord)
+    reading.shown = reading.take_many(1)
+    reading.came_back(world.now_ms)
+    reading.say([record], Kind.ACCEPT)
+    world.share_brokers[1].omissions = 1
+    reading.want(None)  # before it is due
+    world.pass_ms(10_000)
+    assert world.shares[0].done
+    assert reading.lanes.is_settled
+    (failed,) = reading.failures.to_tell()
+    assert isinstance(failed.error, PeerError)
+
+
+def test_what_waits_is_not_handed_out_when_another_broker_leads_as_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ShareWorld(1, brokers=2, partitions=1, lock_ms=60_000)
+    world.late_ms = 0
+    reading = world.start(monkeypatch, explicit=True)
+    store(world.shares[0].log, [b""])
+    reading.want(None)
+    world.pass_ms(1_000)
+    reading.want_no_more()
+    assert reading.lanes.held_count
+    world.move(0, 2)
+    reading.engine.cluster.invalidate()
+    world.pass_ms(1_000)
+    assert reading.take() is None
+
+
+def test_a_broker_that_refuses_is_left_alone_for_longer_and_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, reading = quick(monkeypatch, records=1)
+    broker = world.share_brokers[1]
+    broker.session_refusals = [ErrorCode.SHARE_SESSION_LIMIT_REACHED] * 900
+    reading.want(None)
+    world.pass_ms(10_000)
+    assert 5 < fetches(broker) < 50
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_of_a_record_holds_or_is_told(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -314,7 +399,7 @@ def test_what_is_said_of_a_record_holds_or_is_told(
     does: list[Callable[[], None]] = [
         *(storm.write, storm.poll) * 3,
         *(storm.say, storm.say, storm.move, storm.give, storm.lend),
-        *(storm.refuse, storm.refuse_session, storm.refuse_beat),
+        *(storm.refuse, storm.refuse_session, storm.refuse_beat, storm.omit),
         *(storm.goes_or_comes, storm.hang, world.cut, storm.heal, storm.heal),
     ]
     for step in range(STEPS):
