@@ -258,7 +258,12 @@ def _missing(name: str) -> Failure:
 
 
 def _is_data_directory(path: Path) -> bool:
-    return (path / "meta").exists()
+    """Raises OSError where it may not be looked at (`Path.exists` says no since Python 3.14)."""
+    try:
+        (path / "meta").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 @contextmanager

@@ -12,7 +12,7 @@ What is where, from the inside out; a module imports only what stands above it:
     tokens
     spoken login connection absence network              every client's core: no sockets, no clock
     cluster engine asking reaching
-    pending_pure pending                                 the producer's: records on their way
+    plain_lock pending_pure pending                      the producer's: records on their way
     producer_batch columns inbox batches
     accumulator
     batch_order identity                                 ... and the answers

@@ -9,8 +9,8 @@ the lock, and runs them when it has given it back: as if the signal had come the
     lock           the core is computed by one thread, undisturbed
     undisturbed    no handler runs, without the lock: for what belongs together, and waits for
                    nothing
-    plain          the lock alone: for what bears a signal at any place, and better there than
-                   behind it (a reader that has handed something out), or is to be cheap
+    plain          the lock alone (plain_lock.py): for what bears a signal at any place, and better
+                   there than behind it (a reader that has handed something out), or is to be cheap
 
 A signal is put off by microseconds; before it the main thread waits, undelayed, until nobody has
 the lock.  That may be itself: in a handler that interrupted what takes the plain lock.  And any
@@ -22,8 +22,7 @@ without Python's knowledge (faulthandler.register, where there was a handler) is
 use, and so is signal.siginterrupt(number, False), as with every change of a handler.  Where
 handlers cannot be changed (a subinterpreter) none run.
 
-The lock is not reentrant: it is an RLock only because that knows who has it.  `undisturbed` may
-hold itself and the lock, and be held by it.
+The lock is not reentrant.  `undisturbed` may hold itself and the lock, and be held by it.
 """
 
 import _signal  # type: ignore[import-not-found]  # see _handler_of
@@ -31,11 +30,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from .errors import BusyError
+from .plain_lock import WITHIN, PlainLock
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], Any]
 
@@ -45,11 +44,6 @@ _NAMES: Final = (
 )
 _NUMBERS: Final = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
 """Those whose handlers raise in programs; each costs a little with each use of the lock."""
-
-WITHIN = (
-    "this thread is within the client's own work already: a signal's handler or a finalizer that"
-    " comes there cannot wait for it"
-)
 
 # What the functions of `signal` wrap: they look for the names of handlers, ten times as long.
 _handler_of: Final = _signal.getsignal
@@ -172,43 +166,37 @@ def _is_of_subinterpreter(failure: BaseException) -> bool:
 class CoreLock:
     """See the module.  Whatever takes it raises BusyError in the thread that has it."""
 
-    __slots__ = ("_plain", "undisturbed")
+    __slots__ = ("plain", "undisturbed")
 
     def __init__(self) -> None:
-        self._plain = threading.RLock()
+        self.plain = PlainLock()
+        """The lock alone."""
         self.undisturbed = Undisturbed()
 
     @property
     def is_mine(self) -> bool:
         """Whether this thread has it."""
-        return self._plain._is_owned()  # type: ignore[attr-defined, no-any-return]  # as Condition
-
-    @property
-    def plain(self) -> AbstractContextManager[object]:
-        """The lock alone, to be taken at once.  A block of Python's own: no signal comes between
-        the lock and the block."""
-        if self.is_mine:
-            raise BusyError(WITHIN)
-        return self._plain
+        return self.plain.is_mine
 
     def __enter__(self) -> None:
         self.wait_free()
         self.undisturbed.__enter__()
-        self._plain.acquire()
+        self.plain.acquire()
 
     def wait_free(self) -> None:
         """Wait until nobody has it, where a signal may end that: in front of what is undisturbed
         and takes it at its begin."""
-        plain = self.plain
+        if self.is_mine:
+            raise BusyError(WITHIN)
         if _is_main():
-            with plain:
+            with self.plain:
                 pass
 
     def __exit__(self, *_: object) -> None:
-        self._plain.release()
+        self.plain.release()
         self.undisturbed.__exit__()
 
     def forked(self) -> None:
         """This is the child of a fork: whoever has the lock is not here."""
-        self._plain._at_fork_reinit()  # type: ignore[attr-defined]  # as threading does
+        self.plain.forked()
         self.undisturbed.forked()

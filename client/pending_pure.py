@@ -18,10 +18,11 @@ the order of its tickets.
 
 from array import array
 from collections.abc import Sequence
-from threading import Lock
 from typing import TypeVar
 
 from segbroker.protocol.partitioner import partition_for_key
+
+from .plain_lock import PlainLock
 
 __all__ = ["Pending", "Ticket", "partitions_for_keys", "plain_send", "scatter"]
 
@@ -50,12 +51,10 @@ class Pending:
     """
 
     __slots__ = (
-        "_keyed",
-        "_keys",
         "_lock",
+        "_records",
         "_size_max",
         "_ticket_type",
-        "_values",
         "limit",
         "size",
         "span",
@@ -68,13 +67,12 @@ class Pending:
         self.span: object | None = span
         self._ticket_type = ticket_type
         self._size_max = size_max
-        self._lock = Lock()
-        self._values: list[bytes | None] = []
-        self._keys: list[bytes | None] = []
-        self._keyed = 0
+        self._lock = PlainLock()
+        # Value and key in one step: a signal may end a put between any two.
+        self._records: list[tuple[bytes, bytes | None]] = []
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._records)
 
     def put(self, value: object, key: object) -> Ticket | tuple[Ticket] | None:
         """Append a record.  Its ticket; (ticket,) when `limit` were there before it; None when it
@@ -91,12 +89,10 @@ class Pending:
             if self.span is None:
                 return None
             ticket.span = self.span
-            ticket.index = len(self._values)
+            ticket.index = len(self._records)
             is_full = ticket.index >= self.limit
-            self._values.append(value)
-            self._keys.append(key)
-            self._keyed += key is not None
             self.size += size
+            self._records.append((value, key))
         return (ticket,) if is_full else ticket
 
     def take(
@@ -107,10 +103,12 @@ class Pending:
         What is put from now on belongs to `span`; None closes.
         """
         with self._lock:
-            taken = self._values, self._keys if self._keyed else None, self.span
-            self._values, self._keys, self._keyed, self.size = [], [], 0, 0
+            taken, old = self._records, self.span
+            self._records, self.size = [], 0
             self.span = span
-        return taken
+        values: list[bytes | None] = [value for value, _ in taken]
+        keys = [key for _, key in taken]
+        return values, keys if any(key is not None for key in keys) else None, old
 
 
 def plain_send(cls: _Class) -> _Class:

@@ -41,7 +41,7 @@ from weakref import WeakSet
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
-from .core_lock import WITHIN, CoreLock
+from .core_lock import CoreLock
 from .driver import FORKED, Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
@@ -54,6 +54,7 @@ from .errors import (
     ConnectionLost,
     SegbrokerError,
 )
+from .plain_lock import WITHIN
 from .reaching import Reaching
 from .settings import tls_context
 from .silence import LATE_MS

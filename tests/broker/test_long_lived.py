@@ -1,6 +1,7 @@
 """What is kept out of the way of the collector, and given back to it."""
 
 import gc
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -159,7 +160,8 @@ def test_a_committed_offset_is_nothing_that_the_collector_looks_at() -> None:
     gc.collect()
     _, rows = content["g"]["t"]
     assert not gc.is_tracked(rows["7"])
-    assert not gc.is_tracked(rows), "nor are all of a topic"
+    if sys.version_info < (3, 14):  # there the collector looks at every dict
+        assert not gc.is_tracked(rows), "nor are all of a topic"
 
 
 @pytest.fixture

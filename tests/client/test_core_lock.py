@@ -241,6 +241,26 @@ def test_alarms_at_any_time_leave_the_other_handlers_as_they_were() -> None:
         signal.signal(signal.SIGALRM, alarm)
 
 
+def test_an_alarm_at_any_time_leaves_the_lock_alone_free() -> None:
+    """Also behind the call of `__enter__`, where Python 3.14 runs handlers, too."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Over
+
+    alarm = signal.signal(signal.SIGALRM, end)
+    try:
+        plain = CoreLock().plain
+        for n in range(300):
+            with pytest.raises(Over):  # noqa: PT012
+                signal.setitimer(signal.ITIMER_REAL, (100 + n * 997 % 400) * 1e-6)
+                while True:
+                    with plain:
+                        assert plain.is_mine
+            assert not plain.is_mine
+    finally:
+        signal.signal(signal.SIGALRM, alarm)
+
+
 def test_what_belongs_together_is_disturbed_at_its_end(number: signal.Signals) -> None:
     lock, steps = CoreLock(), []
     with pytest.raises(SystemExit), lock.undisturbed:  # noqa: PT012

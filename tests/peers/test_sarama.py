@@ -7,6 +7,7 @@ import urllib.request
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -75,8 +76,9 @@ def test_a_broker_is_away_until_its_proxy_is_enabled_or_reset() -> None:
         asked(f"{url}/proxies/kafka1/toxics", type="latency", attributes={"latency": 10})
         assert passes(proxy)
         assert proxy.reply_delay_s == 0.01
-        with pytest.raises(OSError, match="404"):
+        with pytest.raises(HTTPError, match="404") as refused:
             asked(f"{url}/proxies/kafka9", enabled=False)
+        refused.value.close()
 
 
 def test_the_functional_tests_are_run_by_ports_of_ours_with_one_replica(tmp_path: Path) -> None:

@@ -14,6 +14,19 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+MAY_SIGN = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""Of an authority."""
+
 
 class Authority:
     """A certificate authority that lives for one test, and its files in `folder`."""
@@ -53,7 +66,12 @@ class Authority:
             .not_valid_before(until - timedelta(days=1_000))
             .not_valid_after(until)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            # What Python asks for since 3.13 (ssl.VERIFY_X509_STRICT), as RFC 5280 does.
+            .add_extension(MAY_SIGN, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), False
+            )
             .sign(root_key, SHA256())
         ).public_bytes(Encoding.PEM)
         own_key = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
