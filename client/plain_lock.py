@@ -1,11 +1,11 @@
 """A lock for `with`, which gives it back wherever a signal comes.
 
 Python runs handlers of signals in the main thread, between any two of its instructions.  One that
-raises (Ctrl-C) in a `with lock` of `threading` leaves it released; but not in Python 3.14 and the
-first releases of 3.15, where handlers run behind the call of `__enter__`, too: the block has not
-begun there, and nobody would ever get the lock again
-(https://github.com/python/cpython/issues/148874).  So `__enter__` is Python's here, and takes it
-back; `__exit__` is in C as ever, where no handler comes in front of the release.
+raises (Ctrl-C) in a `with lock` of `threading` leaves it released; but not in Python 3.14, where
+handlers run behind the call of `__enter__`, too: the block has not begun there, and nobody would
+ever get the lock again (https://github.com/python/cpython/issues/148874).  So `__enter__` is
+Python's here, and takes it back; `__exit__` is in C as ever, where no handler comes in front of the
+release.
 
 Nobody waits for itself: who has the lock and comes to it once more, in a handler, or in a finalizer
 that the collector of garbage runs at any allocation, gets BusyError.  It is an RLock only because
