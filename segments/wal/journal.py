@@ -405,8 +405,14 @@ class Wal:
     def look(self) -> None:
         """Leave files that somebody has removed or replaced.  What fails is logged, and tried again
         by `revive`.  Blocking."""
-        for shard in self._shards:
-            shard.look()
+        away = [shard.look() for shard in self._shards]
+        if self._checkpointing.acquire(blocking=False):  # else each is looked at when it is freed
+            try:
+                away += [shard.look_at_full() for shard in self._shards]
+            finally:
+                self._checkpointing.release()
+        if any(away):
+            self._checkpoint_soon()
 
     def fail(self, cause: OSError) -> None:
         """Let no shard write any more, until `revive`.  Blocking."""

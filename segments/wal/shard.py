@@ -319,21 +319,32 @@ class Shard:
         self._say_given_up()
         self.failure = None
 
-    def look(self) -> None:
-        """Whether its files are where a start would look for them: else have a checkpoint make
-        durable elsewhere what they have, and go on in another; what fails is logged.  Blocking."""
-        away = [full.file for full in list(self.full) if full.file.goes_away()]
+    def look(self) -> bool:
+        """Go on in another file where the one that is written is away: a checkpoint has to make
+        durable elsewhere what it has.  What fails is logged.
+
+        Blocking, but it waits for the writer only then: a disk that does not answer holds it up.
+        """
+        active = self._active
+        if active is None or not active.is_missed:
+            return False
+        is_away = False
         with self._writing:
             while self.failure is None and self._active is not None and self._active.goes_away():
-                away.append(self._active)
+                is_away = True
                 self.failure = OSError(errno.ENOENT, "its file was removed", self._active.path)
                 try:
                     self._go_on()
                 except OSError as exc:
                     self.failure = exc
                     log.error("wal_failed", path=self._files.folder, error=str(exc))
-        if away:
-            self._checkpoint_soon()
+        return is_away
+
+    def look_at_full(self) -> bool:
+        """Whether a full file went away: as of `look`.  For who frees them, else nobody may free
+        one, and so rename it, meanwhile.  Blocking."""
+        away = [full.file.goes_away() for full in list(self.full)]  # each is told
+        return any(away)
 
     @property
     def why_unwritable(self) -> OSError | None:
