@@ -202,10 +202,18 @@ class ShardFiles:
         return file
 
     def _take_free(self) -> str:
-        """A free file; empty: there is none."""
+        """A free file; empty: there is none.  Raises OSError: none is forgotten where nobody can
+        tell, as of a data directory that is away."""
         while self._free:
             path = self._free.pop()
-            if self._storage.exists(path):
+            try:
+                names = self._storage.listdir(self.folder)
+            except FileNotFoundError:
+                names = []
+            except OSError:
+                self._free.append(path)
+                raise
+            if path.rpartition("/")[2] in names:
                 return path
             self._add(-1)  # somebody has removed it
         return ""

@@ -403,14 +403,16 @@ class Wal:
             self.snapshot()
 
     def look(self) -> None:
-        """Leave files that somebody has removed or replaced.  What fails is logged, and tried again
-        by `revive`.  Blocking."""
-        away = [shard.look() for shard in self._shards]
-        if self._checkpointing.acquire(blocking=False):  # else each is looked at when it is freed
-            try:
-                away += [shard.look_at_full() for shard in self._shards]
-            finally:
-                self._checkpointing.release()
+        """Leave files that somebody has removed or replaced, and ask for checkpoints until they are
+        freed.  What fails is logged; another file is tried again by `revive`.  Blocking."""
+        for shard in self._shards:
+            shard.look()
+        if not self._checkpointing.acquire(blocking=False):
+            return  # each is looked at when it is freed
+        try:
+            away = [shard.look_at_full() for shard in self._shards]
+        finally:
+            self._checkpointing.release()
         if any(away):
             self._checkpoint_soon()
 

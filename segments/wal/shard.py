@@ -319,7 +319,7 @@ class Shard:
         self._say_given_up()
         self.failure = None
 
-    def look(self) -> bool:
+    def look(self) -> None:
         """Go on in another file where the one that is written is away: a checkpoint has to make
         durable elsewhere what it has.  What fails is logged.
 
@@ -327,24 +327,22 @@ class Shard:
         """
         active = self._active
         if active is None or not active.is_missed:
-            return False
-        is_away = False
+            return
         with self._writing:
             while self.failure is None and self._active is not None and self._active.goes_away():
-                is_away = True
                 self.failure = OSError(errno.ENOENT, "its file was removed", self._active.path)
                 try:
                     self._go_on()
                 except OSError as exc:
                     self.failure = exc
                     log.error("wal_failed", path=self._files.folder, error=str(exc))
-        return is_away
 
     def look_at_full(self) -> bool:
-        """Whether a full file went away: as of `look`.  For who frees them, else nobody may free
-        one, and so rename it, meanwhile.  Blocking."""
-        away = [full.file.goes_away() for full in list(self.full)]  # each is told
-        return any(away)
+        """Whether a full file is away: as of `look`.  Nobody may free one meanwhile, and so rename
+        it.  Blocking."""
+        for full in list(self.full):
+            full.file.goes_away()
+        return any(full.file.is_away for full in list(self.full))
 
     @property
     def why_unwritable(self) -> OSError | None:

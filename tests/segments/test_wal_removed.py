@@ -1,13 +1,17 @@
 """A file of the write-ahead log is removed or replaced under the running broker: it is left, and
 what it has is made durable elsewhere.  Whoever looks for files waits for nobody."""
 
+import shutil
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from segbroker.segments.directory.in_place import InPlaceStorage
 from segbroker.segments.disk.memory import MemoryStorage, _Inode
+from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
 from segbroker.segments.wal.journal import Wal
@@ -60,6 +64,8 @@ def test_so_it_is_where_the_first_try_to_free_it_fails(call: str) -> None:
     disk.faults.append(Fault(call, "/free-3.log", 0))
     wal.look()
     assert disk.counts == {0: 1}, "it failed"
+    wal.look()  # a second later: nothing else may ask for a checkpoint on a broker that is idle
+    assert not wal.statistics().files_full
     for number in range(100):
         other.append(bytes([number]) * 1000)
     assert not other.failures
@@ -131,3 +137,33 @@ def test_nor_for_a_snapshot_that_is_being_written() -> None:
     disk.release()
     saves.join()
     assert metadata.is_settled
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_free_files_of_a_directory_that_is_away_are_not_forgotten(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    # Else they would take room, beyond the bound of the log, until the next start.
+    data = tmp_path / "data"
+    data.mkdir()
+    disk = InPlaceStorage(PosixStorage(), str(data))
+    disk.held = disk.lock(f"{data}/LOCK")
+    wal, _ = begun(disk, root=f"{data}/wal")
+    writer = Writer(wal)
+    while wal.checkpoints < 2:  # which have freed some
+        writer.append(bytes(1_000))
+    away = data.rename(tmp_path / "away")
+    if is_replaced:
+        shutil.copytree(away, data)
+    while not writer.failures:
+        writer.append(bytes(1_000))
+    if is_replaced:
+        data.rename(tmp_path / "was-in-its-place")
+    away.rename(data)
+    wal.revive()
+    del writer.failures[:]
+    writer.append(bytes(1_000))
+    assert not writer.failures
+    assert len(list((data / "wal" / "shard-00").iterdir())) == wal.statistics().files
+    wal.close(empty=False)
+    disk.held.release()
