@@ -294,6 +294,13 @@ class ShardFiles:
         returns.  Raises OSError: nothing counts on it, and it may be there."""
         write_kept(self._storage, self.folder, number, frames, self._naming, self._owner)
 
+    def lacks_kept(self, number: int) -> bool:
+        """Whether somebody has removed a kept file; not where that cannot be told.  Blocking."""
+        try:
+            return kept_path("", number)[1:] not in self._storage.listdir(self.folder)
+        except OSError as exc:
+            return isinstance(exc, FileNotFoundError)
+
     def remove_kept(self, number: int) -> None:
         """Others say all that this one says; again after a failure.  Raises OSError."""
         remove_kept(self._storage, self.folder, number, self._naming)

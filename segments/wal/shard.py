@@ -339,7 +339,8 @@ class Shard:
 
     def look_at_full(self) -> bool:
         """Whether a full file is away: as of `look`.  Nobody may free one meanwhile, and so rename
-        it.  Blocking."""
+        it.  What vouches for logs is kept anew if its file is away.  Blocking."""
+        self.vouching.look(self.supply.next_sequence)
         for full in list(self.full):
             full.file.goes_away()
         return any(full.file.is_away for full in list(self.full))

@@ -14,11 +14,12 @@ from segbroker.segments.disk.memory import MemoryStorage, _Inode
 from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
+from segbroker.segments.wal.frames import FrameType
 from segbroker.segments.wal.journal import Wal
 
 from ..support.gated_storage import GatedStorage
 from .crash.recording import Fault, RecordingStorage
-from .wal_writing import ROOT, SMALL, Writer, at_once, begun, content, replayed, until
+from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed, until
 
 FOLDER = f"{ROOT}/shard-00"
 FIRST = f"{FOLDER}/wal-0.log"
@@ -167,3 +168,26 @@ def test_free_files_of_a_directory_that_is_away_are_not_forgotten(
     assert len(list((data / "wal" / "shard-00").iterdir())) == wal.statistics().files
     wal.close(empty=False)
     disk.held.release()
+
+
+@pytest.mark.parametrize("is_looked_for", [True, False])
+def test_a_file_of_what_vouches_for_logs_is_written_anew(is_looked_for: bool) -> None:
+    # It is not missed by a later start: what it said is said by another.
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    wal.end_soon(TOPIC, 1, 0, 0, 5)
+    while not wal.checkpoints:
+        writer.append(bytes(1_000))
+    (kept,) = [name for name in disk.listdir(FOLDER) if name.startswith("kept-")]
+    disk.unlink(f"{FOLDER}/{kept}")
+    if is_looked_for:
+        wal.look()
+    else:
+        wal.end_soon(TOPIC, 2, 0, 0, 5)
+        while wal.checkpoints < 2:
+            writer.append(bytes(1_000))
+    found = replayed(disk.after_kill())
+    assert not found.missing
+    (end,) = found.partitions[TOPIC, 1]
+    assert (end.type, end.base_offset) == (FrameType.END, 5)
