@@ -371,8 +371,10 @@ class MetadataLog:
 
     def look(self) -> None:
         """Have the next `settle` or `absorb` save a snapshot, if somebody has removed the newest:
-        no start would do without it.  Blocking."""
-        with self._saving:  # another may take its place
+        no start would do without it.  Blocking, but it waits for no other thread."""
+        if not self._saving.acquire(blocking=False):
+            return  # another takes its place
+        try:
             path = self._path(self._number)
             is_gone = not self._storage.exists(path)
             if is_gone:
@@ -380,6 +382,8 @@ class MetadataLog:
                     self._storage.open(path, read_only=True).close()
                 except OSError as exc:  # or the whole directory is away, which says so
                     is_gone = isinstance(exc, FileNotFoundError)
+        finally:
+            self._saving.release()
         if is_gone and self.is_settled:
             log.error("snapshot_removed", path=path)
             with self._lock:

@@ -43,7 +43,6 @@ from ..disk.storage import (
     StorageFile,
     check_room,
     make_dirs,
-    read_file,
     size_of,
     write_all,
 )
@@ -88,10 +87,16 @@ class WalFile:
         self.is_away = False
         """Somebody has removed it, or put another file in its place, and that was told."""
 
+    @property
+    def is_missed(self) -> bool:
+        """Whether it is away, which was not told yet.  Blocking."""
+        has_its_name = self.path == self.file.path  # not where one could not be given back
+        return has_its_name and not self.is_away and not self.file.is_in_place()
+
     def goes_away(self) -> bool:
         """Whether it is away, and was not when this was asked before.  What it has is acknowledged
         and would not be found by a start.  Blocking."""
-        if self.is_away or self.file.is_in_place():
+        if not self.is_missed:
             return False
         self.is_away = True
         log.error("wal_file_removed", path=self.path)
@@ -197,10 +202,18 @@ class ShardFiles:
         return file
 
     def _take_free(self) -> str:
-        """A free file; empty: there is none."""
+        """A free file; empty: there is none.  Raises OSError: none is forgotten where nobody can
+        tell, as of a data directory that is away."""
         while self._free:
             path = self._free.pop()
-            if self._storage.exists(path):
+            try:
+                names = self._storage.listdir(self.folder)
+            except FileNotFoundError:
+                names = []
+            except OSError:
+                self._free.append(path)
+                raise
+            if path.rpartition("/")[2] in names:
                 return path
             self._add(-1)  # somebody has removed it
         return ""
@@ -272,13 +285,21 @@ class ShardFiles:
         up all others of its shard.
         """
         header = Header(self._shard, used.size, used.sequence, used.salt, owner=self._owner)
-        content = read_file(self._storage, used.path)
+        content = bytearray(used.size)  # by its descriptor: somebody may have removed the file
+        del content[used.file.pread(memoryview(content), 0) :]
         copy_out(self._storage, self.folder, content, header, used.end, keys, self._naming)
 
     def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
         """Write END frames into a kept file of a number that was claimed.  Durable when this
         returns.  Raises OSError: nothing counts on it, and it may be there."""
         write_kept(self._storage, self.folder, number, frames, self._naming, self._owner)
+
+    def lacks_kept(self, number: int) -> bool:
+        """Whether somebody has removed a kept file; not where that cannot be told.  Blocking."""
+        try:
+            return kept_path("", number)[1:] not in self._storage.listdir(self.folder)
+        except OSError as exc:
+            return isinstance(exc, FileNotFoundError)
 
     def remove_kept(self, number: int) -> None:
         """Others say all that this one says; again after a failure.  Raises OSError."""
@@ -291,18 +312,20 @@ class ShardFiles:
         trusted False: a write or a sync of it failed, it is unlinked and another made instead.
         The same goes for what somebody has put in its place; one that was removed is gone.
         """
-        used.goes_away()
-        used.file.close()
         # Where the volume is short of room the only one is kept, of whatever size it is.
         fits = not self._free if self._is_short() else used.size == self.file_bytes
         remove_marker(self._storage, self.folder, WAL, used.sequence)
+        used.goes_away()
         with self._naming:
             self._set_free(used)
-        if trusted and fits and not used.is_away:
-            self._free.append(used.path)
-        else:
+        is_of_use = trusted and fits and not used.is_away
+        if not is_of_use:
             with suppress(FileNotFoundError):  # it was removed
                 self._storage.unlink(used.path)
+        used.file.close()  # not before: what is tried again may have to copy from it
+        if is_of_use:
+            self._free.append(used.path)
+        else:
             self._add(-1)
 
     def _set_free(self, used: WalFile) -> None:

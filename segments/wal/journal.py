@@ -403,10 +403,18 @@ class Wal:
             self.snapshot()
 
     def look(self) -> None:
-        """Leave files that somebody has removed or replaced.  What fails is logged, and tried again
-        by `revive`.  Blocking."""
+        """Leave files that somebody has removed or replaced, and ask for checkpoints until they are
+        freed.  What fails is logged; another file is tried again by `revive`.  Blocking."""
         for shard in self._shards:
             shard.look()
+        if not self._checkpointing.acquire(blocking=False):
+            return  # each is looked at when it is freed
+        try:
+            away = [shard.look_at_full() for shard in self._shards]
+        finally:
+            self._checkpointing.release()
+        if any(away):
+            self._checkpoint_soon()
 
     def fail(self, cause: OSError) -> None:
         """Let no shard write any more, until `revive`.  Blocking."""

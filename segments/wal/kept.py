@@ -40,7 +40,7 @@ from .frames import (
     encode_frame,
     header_blocks,
 )
-from .markers import KEPT, make_marker, remove_marker
+from .markers import KEPT, make_marker, remove_marker, take_back_marker
 from .scanning import Hole, Scanned, scan_file
 
 log = structlog.get_logger()
@@ -121,9 +121,11 @@ def write_kept(
 def remove_kept(storage: Storage, folder: str, number: int, naming: Naming = ALONE) -> None:
     """What this file says stands elsewhere.  naming: as for `copy_out`.  Durable when this returns.
     Raises OSError: it may be tried again."""
-    is_there = storage.exists(kept_path(folder, number))  # else its marker went before it, durably
+    is_there = storage.exists(kept_path(folder, number))
     if is_there:
         remove_marker(storage, folder, KEPT, number)
+    else:  # its marker went before it, durably; unless somebody has removed it
+        take_back_marker(storage, folder, KEPT, number)
     with naming:
         if is_there:
             storage.unlink(kept_path(folder, number))

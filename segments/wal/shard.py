@@ -320,20 +320,30 @@ class Shard:
         self.failure = None
 
     def look(self) -> None:
-        """Whether its files are where a start would look for them: else have a checkpoint make
-        durable elsewhere what they have, and go on in another; what fails is logged.  Blocking."""
-        away = [full.file for full in list(self.full) if full.file.goes_away()]
+        """Go on in another file where the one that is written is away: a checkpoint has to make
+        durable elsewhere what it has.  What fails is logged.
+
+        Blocking, but it waits for the writer only then: a disk that does not answer holds it up.
+        """
+        active = self._active
+        if active is None or not active.is_missed:
+            return
         with self._writing:
             while self.failure is None and self._active is not None and self._active.goes_away():
-                away.append(self._active)
                 self.failure = OSError(errno.ENOENT, "its file was removed", self._active.path)
                 try:
                     self._go_on()
                 except OSError as exc:
                     self.failure = exc
                     log.error("wal_failed", path=self._files.folder, error=str(exc))
-        if away:
-            self._checkpoint_soon()
+
+    def look_at_full(self) -> bool:
+        """Whether a full file is away: as of `look`.  Nobody may free one meanwhile, and so rename
+        it.  What vouches for logs is kept anew if its file is away.  Blocking."""
+        self.vouching.look(self.supply.next_sequence)
+        for full in list(self.full):
+            full.file.goes_away()
+        return any(full.file.is_away for full in list(self.full))
 
     @property
     def why_unwritable(self) -> OSError | None:

@@ -25,6 +25,7 @@ import structlog
 
 from .files import ShardFiles
 from .frames import Frame
+from .kept import kept_path
 
 log = structlog.get_logger()
 
@@ -137,6 +138,16 @@ class Vouching:
                 self._old.append(self._number)
             self._number = number
         self._remove_old()
+
+    def look(self, sequence_min: int) -> None:
+        """Have what the newest kept file says in another, if somebody has removed it.  For who
+        calls `keep`; blocking."""
+        if self._number < 0 or not self._files.lacks_kept(self._number):
+            return
+        log.error("wal_file_removed", path=kept_path(self._files.folder, self._number))
+        with self._lock:
+            said, self._kept = self._kept, {}
+        self.keep([said], sequence_min)
 
     def _remove_old(self) -> None:
         while self._old:
