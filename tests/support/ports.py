@@ -10,12 +10,19 @@ tests/support/daemon.py keeps the ports of its daemons, by their directories: th
 think of it.  `keep_port` is for other programs, and for brokers inside the test process.
 """
 
+import atexit
 import socket
 from collections.abc import Hashable
 from functools import cache
 from typing import Final
 
 _KEPT: Final[list[socket.socket]] = []
+
+
+@atexit.register
+def _close() -> None:
+    for keeper in _KEPT:
+        keeper.close()
 
 
 def keep_port() -> int:
