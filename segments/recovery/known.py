@@ -109,7 +109,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     if not size and not reading.says_where_it_begins(sealed, present):
         return None
     log_start_offset, floor = 0 if start is None else start.base_offset, floor_of(start)
-    gone = 0 if size or is_torn else _missing_in_front(reading.rows, present)
+    gone = 0 if size or is_torn else reading.missing_in_front(present)
     if gone:
         sealed.drop_front(gone)
         if sealed.first_base_offset > log_start_offset:
@@ -247,10 +247,10 @@ class _Reading:
             return False
         return self._is_merged or not present or min(present) <= sealed.next_number
 
-
-def _missing_in_front(rows: list[Row], present: set[int]) -> int:
-    """How many of the first rows have no file."""
-    return next((place for place, row in enumerate(rows) if row.number in present), len(rows))
+    def missing_in_front(self, present: set[int]) -> int:
+        """How many of the first segments have no file; that of a swap may have its old name yet."""
+        there = (n for n, row in enumerate(self.rows) if row.number in {*present, self.pending})
+        return next(there, len(self.rows))
 
 
 def _before_merged(

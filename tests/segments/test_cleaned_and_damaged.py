@@ -249,3 +249,27 @@ def test_a_segment_that_has_no_file_is_no_reason_to_doubt_the_manifest() -> None
     assert found is not None
     assert (found.size, found.is_cut) == (whole.size, False)
     assert found.sealed.rows() == whole.sealed.rows()
+
+
+@pytest.mark.parametrize("has_wal", [True, False])
+def test_a_segment_that_waits_for_its_name_is_there(has_wal: bool) -> None:
+    """Recovery gives it its name anew, and is killed; what came behind it in the manifest was torn
+    by the power cut before."""
+    log = Compacted(MemoryStorage())
+    for number in range(3):
+        log.send((b"k%d" % (number % 2), bytes(150)))
+        log.seal()
+    log.clean_sealed()
+    log.send((b"new", bytes(150)))
+    said = what_it_says(log)
+    log.disk = log.disk.after_kill()
+    if not has_wal:
+        lose_wal(log.disk)
+    known = read_known(log.disk, PATHS)
+    assert known is not None
+    assert known.swapped is not None
+    assert known.sealed.numbers[0] == known.swapped.number
+    log.disk.rename(PATHS.log(known.swapped.number), PATHS.cleaned(known.swapped.number))
+    content = read_file(log.disk, PATHS.manifest)
+    replace_file(log.disk, PATHS.manifest, content + b"half a row".ljust(ROW_SIZE, b"\0"))
+    check_whole(log, said)
