@@ -67,6 +67,14 @@ CLEANING_BUGS = (
         "the_row_of_segments_that_became_one_is_damaged",
     ),
     Bug(
+        "a_segment_that_waits_for_its_name_is_missing",
+        "known",
+        "row.number in {*present, self.pending})\n",
+        "row.number in present)\n",
+        "tests.segments.test_cleaned_and_damaged:"
+        "test_a_segment_that_waits_for_its_name_is_there[True]",
+    ),
+    Bug(
         "the_last_record_of_a_key_goes",
         "survivors",
         "            key is not None and last <= offset\n",
