@@ -272,4 +272,7 @@ def test_a_segment_that_waits_for_its_name_is_there(has_wal: bool) -> None:
     log.disk.rename(PATHS.log(known.swapped.number), PATHS.cleaned(known.swapped.number))
     content = read_file(log.disk, PATHS.manifest)
     replace_file(log.disk, PATHS.manifest, content + b"half a row".ljust(ROW_SIZE, b"\0"))
+    waiting = read_known(log.disk, PATHS)
+    assert waiting is not None
+    assert (waiting.log_start_offset, waiting.pending) == (0, known.swapped.number)
     check_whole(log, said)
