@@ -33,12 +33,12 @@ class PlainLock(RLock):  # type: ignore[misc]  # final in its stubs only
         """Whether this thread has it."""
         return self._is_owned()  # type: ignore[attr-defined, no-any-return]  # as Condition
 
-    def __enter__(self) -> bool:  # type: ignore[override]
+    def __enter__(self) -> bool:  # type: ignore[override]  # RLock's is `acquire`
         if self.is_mine:
             raise BusyError(WITHIN)
         try:
             return self.acquire()
-        except BaseException:
+        except BaseException:  # whatever a handler raises
             # No handler runs between here and the call; in front of `suppress` one would.
             try:  # noqa: SIM105
                 self.release()
