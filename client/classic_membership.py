@@ -67,6 +67,7 @@ from .membership import Goodbye, Holder, Phase
 from .network import CONTROL, GROUP
 from .records import TopicPartition
 from .settings import GroupSettings
+from .whole_share import Standing, WholeShare, assigned_in, is_all_assigned
 
 PROTOCOL_TYPE = "consumer"
 # What a broker may take beyond the time that it gives the members to join.
@@ -110,6 +111,12 @@ class ClassicMembership:
         # ... the topics of all members.
         self.watched: set[str] = set()
         self._now_ms = 0
+        self._share = WholeShare(
+            engine,
+            self._is_all_assigned,
+            answered=self._heard_of_share,
+            patience_ms=settings.rebalance_timeout_ms,
+        )
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
 
@@ -129,6 +136,24 @@ class ClassicMembership:
     @property
     def is_given(self) -> bool:
         return self.phase is Phase.STABLE
+
+    def has_all(self) -> bool:
+        return not self.is_cooperative or self._share.is_whole(self._standing)
+
+    @property
+    def _standing(self) -> Standing:
+        return Standing(self.member_id, self.generation)
+
+    def _is_all_assigned(self, standing: Standing) -> Call[bool]:
+        topics = self._engine.cluster.topics
+        wanted = [topics[name] for name in self._holder.topics() if name in topics]
+        partitions = [(view.name, n) for view in wanted for n in range(view.partition_count)]
+        return is_all_assigned(self.coordinator, standing, partitions)
+
+    def _heard_of_share(self, is_whole: bool) -> None:
+        if not is_whole:
+            self._heartbeat_due_ms = self._now_ms  # that it has to join it hears by that
+        self._holder.settled()
 
     @property
     def is_cooperative(self) -> bool:
@@ -184,6 +209,8 @@ class ClassicMembership:
             self._join(now_ms)
         if self._has_to_beat and now_ms >= self._heartbeat_due_ms:
             self._beat(now_ms)
+        if self.phase is Phase.STABLE and self._share.is_due(now_ms):
+            self._share.ask(self._standing, now_ms)
 
     def next_wake_ms(self) -> int | None:
         wakes = []
@@ -191,6 +218,8 @@ class ClassicMembership:
             wakes.append(self._join_due_ms)
         if self._has_to_beat:
             wakes.append(self._heartbeat_due_ms)
+        if self.phase is Phase.STABLE and (asks_ms := self._share.next_wake_ms) is not None:
+            wakes.append(asks_ms)
         return min(wakes, default=None)
 
     @property
@@ -396,13 +425,7 @@ class ClassicMembership:
         request = DescribeGroupsRequest(groups=[self._settings.group_id])
         reply = yield from self.coordinator.ask(request, _described_codes)
         assert isinstance(reply, DescribeGroupsResponse)
-        dealt = {
-            pair
-            for group in reply.groups
-            for member in group.members
-            for pair in assigned_partitions(member.member_assignment) or ()
-        }
-        return Counter(topic for topic, _ in dealt)
+        return Counter(topic for group in reply.groups for topic, _ in assigned_in(group))
 
     def _dealt_out_before(self, era: int, generation: int, call: Completion[Counter[str]]) -> None:
         if (era, generation) != (self._era, self.generation) or self.phase is not Phase.STABLE:

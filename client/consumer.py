@@ -100,7 +100,8 @@ class Consumer(Generic[Notice]):
         topics: to read all partitions of; see also `subscribe` and `assign`.
         start: "start", "end", an offset, -n for "n before the end", or a datetime with time zone.
             Partitions that appear later are read from their start.
-        stop_at_end: end at the end that each partition has when it is first looked at.
+        stop_at_end: end at the end that each partition has when it is first looked at; in a group,
+            when the group has no more for this member, either.
         isolation: "read_committed" hides records of open and aborted transactions.
         on_gap: what to do about offsets that were lost, when reading comes to them: "raise"
             GapError, once, and go on; "yield" a Gap among the records or batches; "skip" them.

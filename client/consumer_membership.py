@@ -40,6 +40,7 @@ from .membership import Goodbye, Holder, Phase
 from .network import CONTROL, GROUP
 from .records import TopicPartition
 from .settings import ON_WIRE_MAX, GroupSettings
+from .whole_share import Standing, WholeShare, is_target_reached
 
 LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 
@@ -71,6 +72,11 @@ class ConsumerMembership(HeartbeatingMember):
         self._nameless: frozenset[UUID] = frozenset()
         self._looking = Backoff(random, engine.settings.retry_backoff_ms, 10_000)
         self._look_ms: int | None = None
+        self._share = WholeShare(
+            engine,
+            lambda standing: is_target_reached(self.coordinator, standing, self._given),
+            answered=self._heard_of_share,
+        )
         engine.cluster.on_update.append(self._cluster_updated)
 
     # What the consumer says.
@@ -99,6 +105,21 @@ class ConsumerMembership(HeartbeatingMember):
     @property
     def is_given(self) -> bool:
         return self.stage is Stage.IN
+
+    def has_all(self) -> bool:
+        return self._share.is_whole(self._standing)
+
+    @property
+    def _standing(self) -> Standing:
+        return Standing(self.member_id, self.epoch)
+
+    def _heard_of_share(self, is_whole: bool) -> None:
+        if is_whole:
+            self._empty.reset()
+        elif self.stage is Stage.IN:
+            # There is more to come, or was a moment ago.
+            self._due_ms = min(self._due_ms, self._now_ms + self._empty.next_delay_ms())
+        self._holder.settled()
 
     def rejoin(self, reason: str) -> None:
         """Something has changed that the group must know of: it is said at once."""
@@ -182,6 +203,7 @@ class ConsumerMembership(HeartbeatingMember):
             self._holder.settled()
         if given is not None:
             self._given = given
+            self._share.forget()
             self._owes_answer = True
             self._looking.reset()
             self._take_over()
@@ -219,9 +241,16 @@ class ConsumerMembership(HeartbeatingMember):
             self._look_ms = now_ms + self._looking.next_delay_ms()
             self._engine.cluster.invalidate()
         super().step(now_ms)
+        if self._may_ask and self._share.is_due(now_ms):
+            self._share.ask(self._standing, now_ms)
+
+    @property
+    def _may_ask(self) -> bool:
+        return self.phase is Phase.STABLE and not self._is_beating
 
     def next_wake_ms(self) -> int | None:
-        wakes = (self._look_ms, super().next_wake_ms())
+        asks_ms = self._share.next_wake_ms if self._may_ask else None
+        wakes = (self._look_ms, asks_ms, super().next_wake_ms())
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def _forget(self) -> None:

@@ -45,7 +45,7 @@ class Coordinator:
     def __init__(self, engine: Engine, key: str, key_type: int) -> None:
         self.node_id: int | None = None
         self.engine = engine
-        self._key = key
+        self.key = key
         self._key_type = key_type
 
     def forget(self) -> None:
@@ -61,13 +61,13 @@ class Coordinator:
             try:
                 found = yield Ask(
                     FindCoordinatorRequest(
-                        key=self._key, key_type=self._key_type, coordinator_keys=[self._key]
+                        key=self.key, key_type=self._key_type, coordinator_keys=[self.key]
                     )
                 )
                 assert isinstance(found, FindCoordinatorResponse)
                 row = found.coordinators[0] if found.coordinators else found
                 if row.error_code != ErrorCode.NONE:
-                    raise broker_error(row.error_code, f"coordinator of {self._key!r}")
+                    raise broker_error(row.error_code, f"coordinator of {self.key!r}")
             except SegbrokerError as exc:
                 if not exc.retryable:
                     raise
@@ -110,7 +110,7 @@ class Coordinator:
                 said = codes(reply)
                 if not (passing := said & ELSEWHERE):
                     return reply
-                why = broker_error(min(passing), f"coordinator of {self._key!r}")
+                why = broker_error(min(passing), f"coordinator of {self.key!r}")
                 if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in said:
                     self.forget()
             yield Pause(backoff.next_delay_ms(), why)

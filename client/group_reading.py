@@ -171,6 +171,13 @@ class GroupReading:
             and self._owned == self._given == self._fetching.states.keys()
         )
 
+    def has_all(self) -> bool:
+        """Whether the group has nothing more for this member; that may have to be asked first."""
+        if self.membership.has_all():
+            return True
+        self._wake_by(0)
+        return False
+
     def came_back(self, now_ms: int) -> None:
         """The caller asks for more."""
         self._progress.came_back()

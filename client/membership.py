@@ -67,6 +67,10 @@ class Membership(Protocol):
     def is_given(self) -> bool:
         """Whether what it was given last is its own: it is not about to join anew."""
 
+    def has_all(self) -> bool:
+        """Whether what it was given is all that it gets, as its group is now.  False, too, while
+        that is not known: then the group is asked, and the holder told of the answer."""
+
     @property
     def watched(self) -> Set[str]:
         """Topics that it looks at besides those of this member."""
@@ -100,7 +104,8 @@ class Holder(Protocol):
         """The member was given exactly these."""
 
     def settled(self) -> None:
-        """The group knows that the member has what it was given."""
+        """The group knows that the member has what it was given, or has said whether that is
+        all."""
 
     def lost(self, now_ms: int) -> None:
         """The group has gone on without this member: nothing is its own any more."""

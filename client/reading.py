@@ -294,7 +294,7 @@ class Reading:
             return self.fetching.is_ended or (nothing and not self.fetching.subscription.topics)
         if not self.fetching.stop_at_end or not self._group.is_settled:
             return False
-        return not self.fetching.states or self.fetching.is_ended
+        return (not self.fetching.states or self.fetching.is_ended) and self._group.has_all()
 
     # As a member of a group.
 

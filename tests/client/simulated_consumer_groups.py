@@ -4,7 +4,7 @@ The broker's real rules of such a group, on the world's clock.  A restart leaves
 what they are is written down; their connections end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,6 +14,13 @@ from segbroker.broker.groups.consumer_members import Beat
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseMember,
+    ConsumerGroupDescribeResponseTargetAssignment,
+    ConsumerGroupDescribeResponseTopicPartition,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
@@ -25,7 +32,7 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.schema import Message
 
-from .simulated_groups import GroupWorld, SimulatedMember
+from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
 
 SESSION_MS = 45_000
 INTERVAL_MS = 5_000
@@ -70,6 +77,9 @@ class ConsumerGroupWorld(GroupWorld):
     def _answer_group(
         self, request: Message, reply: Callable[[Message], None], client_id: str
     ) -> bool:
+        if isinstance(request, ConsumerGroupDescribeRequest):
+            reply(ConsumerGroupDescribeResponse(groups=[self._described_by_target()]))
+            return True
         if not isinstance(request, ConsumerGroupHeartbeatRequest):
             return super()._answer_group(request, reply, client_id)
         self.beats.append(request)
@@ -123,6 +133,33 @@ class ConsumerGroupWorld(GroupWorld):
             assignment=given,
         )
 
+    def _described_by_target(self) -> ConsumerGroupDescribeResponseGroup:
+        group = self.group
+        members = [
+            ConsumerGroupDescribeResponseMember(
+                member_id=one.member_id,
+                member_epoch=one.epoch,
+                client_id=one.client_id,
+                client_host=one.client_host,
+                subscribed_topic_names=sorted(one.names),
+                assignment=ConsumerGroupDescribeResponseAssignment(
+                    topic_partitions=_described_topics((*one.assigned, *one.revoking))
+                ),
+                target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
+                    topic_partitions=_described_topics(group.target.of(one.member_id))
+                ),
+            )
+            for one in group.members.values()
+        ]
+        return ConsumerGroupDescribeResponseGroup(
+            group_id=group.group_id,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.target.assignor,
+            members=members,
+        )
+
     def _all_topics(self) -> dict[str, SizedTopic]:
         """The same object as long as nothing changed."""
         cluster = self.cluster
@@ -150,6 +187,17 @@ class ConsumerGroupWorld(GroupWorld):
 
     def _may_ask(self, group: OffsetFetchRequestGroup) -> ErrorCode:
         return self.group.check_fetch(group.member_id, group.member_epoch)
+
+
+def _described_topics(
+    partitions: Iterable[tuple[bytes, int]],
+) -> list[ConsumerGroupDescribeResponseTopicPartition]:
+    return [
+        ConsumerGroupDescribeResponseTopicPartition(
+            topic_id=topic_id, topic_name=TOPIC, partitions=indexes
+        )
+        for topic_id, indexes in by_topic(partitions)
+    ]
 
 
 def _refusal(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:

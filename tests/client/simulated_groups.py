@@ -36,6 +36,10 @@ from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import decode_request, encode_response, parse_request_header
 from segbroker.protocol.messages_core import FetchRequest
 from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
@@ -80,8 +84,10 @@ class Link:
 
 
 class SimulatedMember:
-    def __init__(self, world: "GroupWorld", options: Any) -> None:  # noqa: ANN401
+    def __init__(self, world: "GroupWorld", *, stop_at_end: bool, options: Any) -> None:  # noqa: ANN401
         self.world = world
+        # Of a bounded reading: the application's loop is over, what is left is to leave.
+        self.is_at_end = False
         self.links: dict[Connection, Link] = {}
         self.busy_until_ms = 0
         self.in_hand: Record | None = None
@@ -94,7 +100,7 @@ class SimulatedMember:
             [TOPIC],
             group="g",
             start="start",
-            stop_at_end=False,
+            stop_at_end=stop_at_end,
             on_gap="raise",
             on_assigned=lambda partitions: self._tell("assigned", partitions),
             on_revoked=lambda partitions: self._tell("revoked", partitions),
@@ -114,7 +120,7 @@ class SimulatedMember:
     def work(self) -> None:
         """One turn of the application's loop."""
         world = self.world
-        if not self.is_alive or world.now_ms < self.busy_until_ms:
+        if not self.is_alive or self.is_at_end or world.now_ms < self.busy_until_ms:
             return
         self.in_hand = None
         try:
@@ -122,6 +128,7 @@ class SimulatedMember:
         except self.expected:
             return
         if record is None:
+            self.is_at_end = self.reading.is_ended
             return
         world.check_alone(self, record)
         self.in_hand = record
@@ -135,14 +142,13 @@ class SimulatedMember:
             if event.listener is not None:
                 event.listener(event.partitions)
             reading.group.event_done(event, world.now_ms)
-        records = reading.take_records()
-        if records is None:
+        while True:
+            for record in reading.take_records() or ():
+                return record
             fetched: Fetched | None = reading.fetching.prefetched.take()
             if fetched is None or fetched.data is None:
                 return None
             reading.hand_out(fetched, reading.fetching.open(fetched))
-            records = reading.take_records()
-        return next(records, None) if records is not None else None
 
     def leave(self) -> None:
         self.reading.came_back()
@@ -216,8 +222,9 @@ class GroupWorld:
         names = assignors or ("cooperative-sticky", "range", "roundrobin", "sticky")
         return self._begin({"assignors": names, **options})
 
-    def _begin(self, options: Any) -> SimulatedMember:  # noqa: ANN401
-        member = SimulatedMember(self, options)
+    def _begin(self, options: dict[str, Any]) -> SimulatedMember:
+        stop_at_end = options.pop("stop_at_end", False)
+        member = SimulatedMember(self, stop_at_end=stop_at_end, options=options)
         self.members.append(member)
         return member
 
@@ -420,6 +427,8 @@ class GroupWorld:
                 for one in request.members:
                     group.leave(now_ms, one.member_id, one.group_instance_id)
                 reply(LeaveGroupResponse())
+            case DescribeGroupsRequest():
+                reply(DescribeGroupsResponse(groups=[self._described()]))
             case OffsetCommitRequest():
                 reply(self._commit(request))
             case OffsetFetchRequest():
@@ -432,6 +441,25 @@ class GroupWorld:
             case _:
                 return False
         return True
+
+    def _described(self) -> DescribeGroupsResponseGroup:
+        members = [
+            DescribeGroupsResponseMember(
+                member_id=one.member_id,
+                client_id=one.client_id,
+                client_host=one.client_host,
+                member_metadata=b"",
+                member_assignment=one.held,
+            )
+            for one in self.group.members.values()
+        ]
+        return DescribeGroupsResponseGroup(
+            group_id="g",
+            group_state=self.group.state.value,
+            protocol_type="consumer",
+            protocol_data="",
+            members=members,
+        )
 
     def answer_late(self) -> None:
         while self._late:

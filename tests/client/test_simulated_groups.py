@@ -112,6 +112,37 @@ def test_members_of_every_kind_lose_no_record_to_deaths_cuts_and_restarts(
     world.run(world.is_settled)
 
 
+@pytest.mark.parametrize("seed", [1, 7, 8, 9, 13, 15, 38, 63, 136, 147])
+def test_members_that_read_to_the_end_and_leave_have_read_it_all_together(
+    kind: type[GroupWorld], seed: int
+) -> None:
+    """Nobody ends while what one has given up is on its way to another, or back."""
+    world = kind(seed, partitions=PARTITIONS, records=RECORDS)
+    random = world.random
+    most_ms = random.choice([20, 60, 100])
+    world.job_ms = lambda: random.choice([1, most_ms])
+    starts_ms = sorted(random.choice([5, 8_000]) * random.random() for _ in range(3))
+    leaves_ms: dict[SimulatedMember, float] = {}
+    world.start(stop_at_end=True)
+    began_ms = world.now_ms
+
+    def now() -> list[SimulatedMember]:
+        for member in world.members:
+            if member.is_at_end and member not in leaves_ms:
+                leaves_ms[member] = world.now_ms + random.choice([0, 5, 2_000])
+        return [one for one, at_ms in leaves_ms.items() if one.is_alive and world.now_ms >= at_ms]
+
+    while any(member.is_alive for member in world.members):
+        world.run(lambda: bool(now()) or world.now_ms >= began_ms + min(starts_ms, default=1e9))
+        for member in now():
+            member.leave()
+        while starts_ms and world.now_ms >= began_ms + starts_ms[0]:
+            del starts_ms[0]
+            world.start(stop_at_end=True)
+    assert set(Counter(world.processed).values()) == {1}
+    assert world.committed == {(TOPIC, partition): RECORDS for partition in range(PARTITIONS)}
+
+
 def test_a_slow_member_that_the_broker_forgot_meanwhile_is_thrown_out_all_the_same(
     kind: type[GroupWorld],
     monkeypatch: pytest.MonkeyPatch,
