@@ -244,15 +244,22 @@ class Upkeep:
         failed = 0
         # In an order that a run can repeat: a set's own hangs on addresses.
         for handler in sorted(self._attention, key=lambda one: (one.topic, one.partition)):
-            if handler.read_only is not None:
-                needs_wal = handler.config.durability is Durability.FSYNC
-                if failed >= RECOVERIES_FAILED_MAX or (needs_wal and not handler.wal_works):
-                    continue  # next time
+            if handler.is_poisoned and (failed >= RECOVERIES_FAILED_MAX or self._waits(handler)):
+                continue  # next time
             self._attention.discard(handler)
             before = handler.recoveries_failed
             if self._is_open(handler) and handler.attend(now_ms):
                 self._attention.add(handler)
             failed += handler.recoveries_failed - before
+
+    def _waits(self, handler: DiskHandler) -> bool:
+        """Whether a log would fail again as soon as it is open, for want of the WAL: what it has
+        been given could not be acknowledged."""
+        ceiling = handler.ceiling
+        if ceiling is None:
+            return not handler.wal_works
+        takes_events = self._directory.wal.takes_events and self._metadata.is_settled
+        return handler.log_end_offset > ceiling.durable and not takes_events
 
     def _revive_wal(self, now_ms: int) -> None:
         """Let the WAL go on after a failure, not only when a partition asks: control events are in

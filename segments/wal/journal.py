@@ -292,6 +292,11 @@ class Wal:
         """Bytes of a control event, at most: what fits a file."""
         return self.config.batch_bytes_max
 
+    @property
+    def takes_events(self) -> bool:
+        """Whether control events are written; False: after a failure, until `revive`."""
+        return self._shards[0].failure is None
+
     def control(self, *payloads: bytes) -> Callable[[], None]:
         """Have control events made durable; what is returned waits for it, and raises OSError."""
         return self._shards[0].begin([Frame(FrameType.CONTROL, payload=one) for one in payloads])

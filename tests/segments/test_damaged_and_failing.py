@@ -11,7 +11,12 @@ import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.errors import CorruptSegment, PartitionDamaged, PartitionReadOnly
+from segbroker.segments.errors import (
+    CorruptSegment,
+    PartitionDamaged,
+    PartitionReadOnly,
+    StorageError,
+)
 from segbroker.segments.library.log import SegmentedLog
 from segbroker.segments.metadata.ceilings import IDLE_MS
 from segbroker.segments.metadata.transactions import BOOT_TORN, TRANSACTION, State, Transaction
@@ -147,6 +152,44 @@ def test_what_could_not_be_reserved_behind_damage_is_when_it_can_be(durability: 
     one.wait()
     assert one.handler.read_only is None
     assert one.handler.high_watermark == 10
+
+
+@UNSYNCED
+def test_what_could_not_be_reserved_is_not_writable_before_it_can_be(durability: str) -> None:
+    """Opened again as often as it likes: nothing that was appended could be acknowledged."""
+    one = Damaged(durability, "gap")
+    one.wait(2 * IDLE_MS)
+    one.disk.fails = ("/wal-",)
+    write(one.handler, 9)
+    hear(one.told)
+    for _ in range(20):
+        one.now_ms += 1_000
+        one.manager.housekeeping(one.now_ms)
+        while one.told:
+            one.told.popleft()()
+            assert one.handler.read_only is not None
+    assert one.handler.high_watermark == 9
+    one.disk.fails = ()
+    one.wait(60_000)
+    assert one.handler.read_only is None
+    assert one.handler.high_watermark == 10
+
+
+@UNSYNCED
+def test_what_has_room_below_its_ceiling_is_writable_again_without_the_wal(durability: str) -> None:
+    one = Damaged(durability, "gap", forgets=False)
+    write(one.handler, 9)
+    hear(one.told)
+    one.disk.fails = ("/wal-", "_segment_")
+    with pytest.raises(PartitionReadOnly):
+        one.handler.sync()
+    with pytest.raises(StorageError):
+        one.manager.record_now(TRANSACTION, id="tx", row=Transaction("tx", 7, 0).pack())
+    one.disk.fails = ("/wal-",)
+    one.wait()
+    assert one.handler.read_only is None
+    write(one.handler, 10)
+    assert one.handler.high_watermark == 11
 
 
 @UNSYNCED
