@@ -84,7 +84,8 @@ class ConsumerMembership(HeartbeatingMember):
     @property
     def phase(self) -> Phase:
         if self.stage is Stage.IN:
-            is_settled = not self._owes_answer and not self._nameless
+            # Who subscribes anew is given what goes with that when it has said so.
+            is_settled = not self._owes_answer and not self._nameless and self._has_said_topics
             return Phase.STABLE if is_settled else Phase.RECONCILING
         return Phase.OUT if self.stage is Stage.OUT else Phase.JOINING
 
@@ -191,8 +192,12 @@ class ConsumerMembership(HeartbeatingMember):
         return list(self._holder.owned()) == sorted(self._taken)
 
     @property
+    def _has_said_topics(self) -> bool:
+        return self._said == sorted(self._holder.topics())
+
+    @property
     def _has_more_to_say(self) -> bool:
-        return self._said != sorted(self._holder.topics()) or self._can_answer
+        return not self._has_said_topics or self._can_answer
 
     # What it is told.
 

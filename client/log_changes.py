@@ -213,7 +213,7 @@ class LogChanges:
                 known = error if isinstance(error, SegbrokerError) else bug(error)
                 self._prefetched.fail(known, state)
                 self._hold(state)
-                self._notify()
+            self._notify()  # also where nothing has changed: it may be at its end
 
         call.on_done(answered)
 

@@ -148,6 +148,17 @@ def test_a_group_reads_everything_once_and_goes_on_where_it_stopped(
         )
 
 
+def test_a_bounded_reading_of_other_topics_ends_behind_their_records(
+    daemon: Daemon, filled: str, quick: Options
+) -> None:
+    fill(daemon.address, other := f"{filled}.b")
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
+        assert len(list(consumer)) == COUNT
+        for topics, count in (([filled, other], COUNT), ([filled], 0)):
+            consumer.subscribe(topics)
+            assert len(list(consumer)) == count
+
+
 def test_two_members_share_and_the_one_that_stays_takes_over(
     daemon: Daemon, filled: str, quick: Options
 ) -> None:

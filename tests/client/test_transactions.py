@@ -100,6 +100,10 @@ def test_what_is_open_is_not_seen_and_what_is_behind_it_waits(daemon: Daemon, to
             with Producer(daemon.address) as other:
                 other.send(topic, b"behind", partition=0).result(60)
             assert read(daemon, topic) == []
+            for start in (1, 2):  # where a reader that does not mind transactions has come to
+                with Consumer(daemon.address, stop_at_end=True) as consumer:
+                    consumer.assign([(topic, 0)], start=start)
+                    assert list(consumer) == []
         assert read(daemon, topic) == [b"behind", b"open"]
 
 
