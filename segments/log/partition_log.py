@@ -454,9 +454,11 @@ class PartitionLog:
                 )
                 for segment, next_offset, size in todo:
                     if segment.synced_size < size:
-                        segment.opened().fdatasync()
-                        if not segment.opened().is_in_place():  # no start would find it
-                            text = "its file was removed or replaced under the broker"
+                        file = segment.opened()
+                        file.fdatasync()
+                        # Else no start would find it.
+                        if not file.is_in_place() or file.size() < size:
+                            text = "its file was removed, replaced or cut under the broker"
                             raise OSError(errno.ENOENT, text, segment.path)
                         segment.synced_size = size
                     self.recovery_point = max(self.recovery_point, next_offset)

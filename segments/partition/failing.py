@@ -202,6 +202,17 @@ class FailingPartition(PartitionView, ABC):
         self._call_soon(writable)
         return True
 
+    def _write_anew(self, opened: PartitionLog) -> None:
+        """Behind a failed sync, where the log will not be opened again: new files for what is in
+        doubt, while those that were written are open.  A next try is that of the next process."""
+        promised = self._stop()
+        try:
+            with opened.seal_lock, opened.append_lock:
+                if opened.sync_failed and not opened.is_closed:
+                    salvage(opened, max(promised, self.high_watermark))
+        except (OSError, CorruptSegment) as exc:
+            log.warning("not_written_anew", path=opened.paths.folder, error=str(exc))
+
     def _open_again(self, old: PartitionLog, now_ms: int, *, in_doubt: bool) -> PartitionLog:
         """The log anew, durable; the old one changes nothing any more."""
         if old.is_closed:

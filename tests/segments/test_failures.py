@@ -129,6 +129,28 @@ def test_after_a_failed_sync_the_log_goes_on_in_new_files() -> None:
     assert readable(again) == list(range(7))
 
 
+@pytest.mark.parametrize("config", [SMALL, DISK])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_log_whose_files_are_away_is_made_anew_from_those_that_are_open(
+    config: TopicConfig, is_replaced: bool
+) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, config)
+    for n in range(10):
+        write(handler, n)
+    for segment in (*handler._log.rotating, handler._log.active):
+        disk.unlink(segment.path)
+        if is_replaced:
+            disk.open(segment.path, create=True).pwrite(b"another", 0)
+    for second in range(5, 8):
+        manager.housekeeping(second * 1_000)
+        handler.wal_checkpoint()
+    assert handler.read_only is None
+    write(handler, 10)
+    handler.sync()
+    assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(11))
+
+
 def test_bytes_that_memory_lost_with_the_sync_leave_the_partition_as_it_is() -> None:
     disk = TreacherousStorage(forgets=True)
     manager, handler = partition_on(disk, DISK)
