@@ -470,6 +470,13 @@ class PartitionLog:
                 raise
             return self.recovery_point
 
+    def is_in_place(self) -> bool:
+        """Whether the files of segments that are not sealed yet, as far as they are open, are where
+        the next opening looks for them, and as long as they were.  Blocking."""
+        segments = (*self.rotating, self.active)
+        files = [(one.file, one.size) for one in segments if one.file is not None]
+        return all(file.is_in_place() and file.size() >= size for file, size in files)
+
     def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
         """Make durable what has to be before the content of these is.  Raises OSError."""
         if segments and not self.manifest.is_durable:

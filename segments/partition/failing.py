@@ -174,7 +174,9 @@ class FailingPartition(PartitionView, ABC):
                 with old.sync_lock:  # one that goes on may fail yet, behind a full disk as well
                     passes = isinstance(self.read_only, DiskFull) and not old.sync_failed
                 with old.append_lock:
-                    opened = self._open_again(old, now_ms, in_doubt=not passes)
+                    # Of a file that is away the opening would find nothing, or another's bytes.
+                    in_doubt = not (passes and old.is_in_place())
+                    opened = self._open_again(old, now_ms, in_doubt=in_doubt)
                     opened.on_damage = self.mend
                     opened.ready.missed += old.ready.missed
                     self._log = opened  # under the locks: who waits for one goes by this one

@@ -70,7 +70,10 @@ def test_so_it_does_where_an_older_copy_was_put_in_its_place(data: Path) -> None
     assert in_process("verify", str(data)).returncode == ExitCode.OK
 
 
-def test_another_file_of_the_write_ahead_log_takes_the_place_of_a_removed_one(data: Path) -> None:
+@pytest.mark.parametrize("go_away", [Path.unlink, truncate])
+def test_another_file_of_the_write_ahead_log_takes_the_place_of_one_that_is_away(
+    data: Path, go_away: Callable[[Path], object]
+) -> None:
     flags = ("--wal-file-bytes", "65536", "--wal-bytes-max", "131072")
     daemon = start(data, *flags, "--housekeeping-interval-ms", "20")
     with Admin(daemon.address) as admin:
@@ -79,7 +82,7 @@ def test_another_file_of_the_write_ahead_log_takes_the_place_of_a_removed_one(da
     wal = data / "wal" / "shard-00"
     in_use = sorted(path.name for path in wal.iterdir())
     for name in in_use:
-        (wal / name).unlink()
+        go_away(wal / name)
     until(lambda: len(daemon.events("wal_file_removed")) == len(in_use))
     until(lambda: not (data / "wal" / "shard-00.wal-0").exists())  # nothing needs it any more
     with Producer(daemon.address) as producer:  # more than there is room for

@@ -151,6 +151,24 @@ def test_a_log_whose_files_are_away_is_made_anew_from_those_that_are_open(
     assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(11))
 
 
+def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    for n in range(4):
+        write(handler, n)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 4)
+    for segment in (*handler._log.rotating, handler._log.active):
+        disk.unlink(segment.path)
+    disk.full = False
+    manager.housekeeping(5_000)
+    write(handler, 4)
+    handler.sync()
+    assert readable(handler) == list(range(5))
+    assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(5))
+
+
 def test_bytes_that_memory_lost_with_the_sync_leave_the_partition_as_it_is() -> None:
     disk = TreacherousStorage(forgets=True)
     manager, handler = partition_on(disk, DISK)
