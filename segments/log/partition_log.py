@@ -454,9 +454,11 @@ class PartitionLog:
                 )
                 for segment, next_offset, size in todo:
                     if segment.synced_size < size:
-                        segment.opened().fdatasync()
-                        if not segment.opened().is_in_place():  # no start would find it
-                            text = "its file was removed or replaced under the broker"
+                        file = segment.opened()
+                        file.fdatasync()
+                        # Else no start would find it.
+                        if not file.is_in_place() or file.size() < size:
+                            text = "its file was removed, replaced or cut under the broker"
                             raise OSError(errno.ENOENT, text, segment.path)
                         segment.synced_size = size
                     self.recovery_point = max(self.recovery_point, next_offset)
@@ -467,6 +469,13 @@ class PartitionLog:
                 self._mark_unsynced()
                 raise
             return self.recovery_point
+
+    def is_in_place(self) -> bool:
+        """Whether the files of segments that are not sealed yet, as far as they are open, are where
+        the next opening looks for them, and as long as they were.  Blocking."""
+        segments = (*self.rotating, self.active)
+        files = [(one.file, one.size) for one in segments if one.file is not None]
+        return all(file.is_in_place() and file.size() >= size for file, size in files)
 
     def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
         """Make durable what has to be before the content of these is.  Raises OSError."""

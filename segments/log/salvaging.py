@@ -76,7 +76,7 @@ def check_promised(log: PartitionLog, promised: int) -> None:
 
 def _proven(log: PartitionLog, segment: ActiveSegment, promised: int) -> memoryview:
     """The bytes of a segment that are what was written, from its beginning on."""
-    content = memoryview(read_file(log.storage, segment.path))[: segment.size]
+    content = memoryview(_content(log, segment))
     for ordinal, checksum in enumerate(segment.sums):
         begin, end = segment.position_of(ordinal), segment.position_of(ordinal + 1)
         if end <= len(content) and xxh3_64(content[begin:end]) == checksum:
@@ -86,6 +86,16 @@ def _proven(log: PartitionLog, segment: ActiveSegment, promised: int) -> memoryv
                 segment.path, begin, "not the bytes that were written; the broker has to restart"
             )
         return content[:begin]
+    return content
+
+
+def _content(log: PartitionLog, segment: ActiveSegment) -> bytearray:
+    """What there is of a segment: in the file that was written, where that is open still, whatever
+    its path leads to now."""
+    if segment.file is None:
+        return read_file(log.storage, segment.path)[: segment.size]
+    content = bytearray(segment.size)
+    del content[segment.file.pread(memoryview(content), 0) :]
     return content
 
 

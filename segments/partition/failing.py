@@ -174,7 +174,9 @@ class FailingPartition(PartitionView, ABC):
                 with old.sync_lock:  # one that goes on may fail yet, behind a full disk as well
                     passes = isinstance(self.read_only, DiskFull) and not old.sync_failed
                 with old.append_lock:
-                    opened = self._open_again(old, now_ms, in_doubt=not passes)
+                    # Of a file that is away the opening would find nothing, or another's bytes.
+                    in_doubt = not (passes and old.is_in_place())
+                    opened = self._open_again(old, now_ms, in_doubt=in_doubt)
                     opened.on_damage = self.mend
                     opened.ready.missed += old.ready.missed
                     self._log = opened  # under the locks: who waits for one goes by this one
@@ -201,6 +203,17 @@ class FailingPartition(PartitionView, ABC):
 
         self._call_soon(writable)
         return True
+
+    def _write_anew(self, opened: PartitionLog) -> None:
+        """Behind a failed sync, where the log will not be opened again: new files for what is in
+        doubt, while those that were written are open.  A next try is that of the next process."""
+        promised = self._stop()
+        try:
+            with opened.seal_lock, opened.append_lock:
+                if opened.sync_failed and not opened.is_closed:
+                    salvage(opened, max(promised, self.high_watermark))
+        except (OSError, CorruptSegment) as exc:
+            log.warning("not_written_anew", path=opened.paths.folder, error=str(exc))
 
     def _open_again(self, old: PartitionLog, now_ms: int, *, in_doubt: bool) -> PartitionLog:
         """The log anew, durable; the old one changes nothing any more."""

@@ -589,9 +589,19 @@ class DiskHandler(MendingPartition):
 
         Raises PartitionReadOnly when the last sync failed.
         """
-        try:
-            while not (opened := self._log).is_closed:  # another one, if it is opened again now
+        failure: PartitionReadOnly | None = None
+        while not (opened := self._log).is_closed:  # another one, if it is opened again now
+            try:
+                if checkpoint and not self.is_poisoned:
+                    opened.sync()  # what fails finds the files open yet
+            except OSError as exc:
+                failure = self._poison(exc)
+            if checkpoint and self.is_poisoned:
+                self._write_anew(opened)
+            try:
                 syncs = checkpoint and not self.is_poisoned
                 close_log(opened, clean=syncs and self.read_only is None, syncs=syncs)
-        except OSError as exc:
-            raise self._poison(exc) from exc
+            except OSError as exc:
+                failure = self._poison(exc)
+        if failure is not None:
+            raise failure

@@ -29,6 +29,7 @@ waiting for it.  Behind one the file is what it was: another sync would prove no
 and whoever takes it next, in this process or the next, begins anew.
 """
 
+import errno
 import re
 import threading
 from collections.abc import Collection, Iterable, Sequence
@@ -47,7 +48,16 @@ from ..disk.storage import (
     write_all,
 )
 from ..errors import NO_SPACE
-from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, Frame, Header, frames_end, header_blocks
+from .frames import (
+    FILE_SIZE_MIN,
+    FRAMES_BEGIN,
+    HEADER_SIZE,
+    Frame,
+    Header,
+    encode_header,
+    frames_end,
+    header_blocks,
+)
 from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
 from .markers import (
     KEPT,
@@ -74,24 +84,43 @@ class WalFile:
     """A file that is open for writing.  `end` is where the next frame goes, no frame goes beyond
     `frames_end`."""
 
-    __slots__ = ("end", "file", "frames_end", "is_away", "path", "salt", "sequence", "size")
+    __slots__ = ("end", "file", "frames_end", "header", "is_away", "path")
 
-    def __init__(self, path: str, file: StorageFile, size: int, sequence: int, salt: int) -> None:
+    def __init__(self, path: str, file: StorageFile, header: Header) -> None:
         self.path = path
         self.file = file
-        self.size = size
-        self.frames_end = frames_end(size)
-        self.sequence = sequence
-        self.salt = salt
+        self.header = header
+        self.frames_end = frames_end(header.size)
         self.end = FRAMES_BEGIN
         self.is_away = False
-        """Somebody has removed it, or put another file in its place, and that was told."""
+        """Somebody has removed it, put another file in its place or written over it, and that was
+        told."""
+
+    @property
+    def size(self) -> int:
+        return self.header.size
+
+    @property
+    def sequence(self) -> int:
+        return self.header.sequence
 
     @property
     def is_missed(self) -> bool:
         """Whether it is away, which was not told yet.  Blocking."""
         has_its_name = self.path == self.file.path  # not where one could not be given back
-        return has_its_name and not self.is_away and not self.file.is_in_place()
+        return has_its_name and not self.is_away and not self._is_there()
+
+    def _is_there(self) -> bool:
+        """Whether its path leads to it, and it has its header, as long as that is in memory, and
+        its size, which no frame changes; True where it cannot be told."""
+        head = memoryview(bytearray(HEADER_SIZE))
+        try:
+            if not self.file.is_in_place() or self.file.size() != self.size:
+                return False
+            is_read = self.file.pread_nowait(head, 0) is not None
+        except OSError:
+            return True
+        return not is_read or bytes(head) == encode_header(self.header)
 
     def goes_away(self) -> bool:
         """Whether it is away, and was not when this was asked before.  What it has is acknowledged
@@ -207,15 +236,17 @@ class ShardFiles:
         while self._free:
             path = self._free.pop()
             try:
-                names = self._storage.listdir(self.folder)
+                size = size_of(self._storage, path)
             except FileNotFoundError:
-                names = []
+                self._add(-1)  # somebody has removed it
+                continue
             except OSError:
                 self._free.append(path)
                 raise
-            if path.rpartition("/")[2] in names:
+            if size == self.file_bytes or _is_of_use(size, self.file_bytes):
                 return path
-            self._add(-1)  # somebody has removed it
+            self._storage.unlink(path)  # somebody has cut it
+            self._add(-1)
         return ""
 
     def claim(self, sequence_min: int = 0) -> int:
@@ -275,8 +306,12 @@ class ShardFiles:
             self._storage.rename(path, target)
             self._storage.fsync_dir(self.folder)
         make_marker(self._storage, self.folder, WAL, sequence)
-        file = self._storage.open(target)
-        return WalFile(target, file, size, sequence, salt)
+        made = WalFile(target, self._storage.open(target), header)
+        if made.is_missed:
+            made.file.close()
+            text = "another file was put in the place of this one"
+            raise OSError(errno.ENOENT, text, target)
+        return made
 
     def keep(self, used: WalFile, keys: Collection[tuple[bytes, int]]) -> None:
         """Copy the frames of these partitions out of a full file, which is then needed no more.
@@ -284,10 +319,9 @@ class ShardFiles:
         Durable when this returns.  The frames of a partition that cannot be synced must not hold
         up all others of its shard.
         """
-        header = Header(self._shard, used.size, used.sequence, used.salt, owner=self._owner)
         content = bytearray(used.size)  # by its descriptor: somebody may have removed the file
         del content[used.file.pread(memoryview(content), 0) :]
-        copy_out(self._storage, self.folder, content, header, used.end, keys, self._naming)
+        copy_out(self._storage, self.folder, content, used.header, used.end, keys, self._naming)
 
     def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
         """Write END frames into a kept file of a number that was claimed.  Durable when this

@@ -593,7 +593,7 @@ class Shard:
                 following = end + OVERHEAD + len(frame.payload)
                 if following > limit:
                     break
-                parts += encode_frame(frame, lsn, place - first, active.salt, flags)
+                parts += encode_frame(frame, lsn, place - first, active.header.salt, flags)
                 lsn += 1
                 place += 1
                 end = following

@@ -4,6 +4,7 @@ once, not at the next start."""
 
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,14 +28,19 @@ def stored(daemon: Daemon) -> list[bytes | None]:
         return [record.value for record in consumer]
 
 
-def begin(data: Path, durability: str) -> Daemon:
-    """A broker with a topic of one record, whose segments, also those made ahead, were removed."""
-    daemon = start(data)
+def truncate(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def begin(data: Path, durability: str, go_away: Callable[[Path], object] = Path.unlink) -> Daemon:
+    """A broker with a topic of one record, whose segments, also those made ahead, were removed.
+    It does not look after them before it is stopped."""
+    daemon = start(data, "--housekeeping-interval-ms", "600000")
     with Admin(daemon.address) as admin:
         admin.create_topic("t", partitions=1, config={"durability": durability})
     send(daemon, b"before")
     for path in data.glob("topics/t/partition_0/*.log"):
-        path.unlink()
+        go_away(path)
     return daemon
 
 
@@ -64,7 +70,10 @@ def test_so_it_does_where_an_older_copy_was_put_in_its_place(data: Path) -> None
     assert in_process("verify", str(data)).returncode == ExitCode.OK
 
 
-def test_another_file_of_the_write_ahead_log_takes_the_place_of_a_removed_one(data: Path) -> None:
+@pytest.mark.parametrize("go_away", [Path.unlink, truncate])
+def test_another_file_of_the_write_ahead_log_takes_the_place_of_one_that_is_away(
+    data: Path, go_away: Callable[[Path], object]
+) -> None:
     flags = ("--wal-file-bytes", "65536", "--wal-bytes-max", "131072")
     daemon = start(data, *flags, "--housekeeping-interval-ms", "20")
     with Admin(daemon.address) as admin:
@@ -73,7 +82,7 @@ def test_another_file_of_the_write_ahead_log_takes_the_place_of_a_removed_one(da
     wal = data / "wal" / "shard-00"
     in_use = sorted(path.name for path in wal.iterdir())
     for name in in_use:
-        (wal / name).unlink()
+        go_away(wal / name)
     until(lambda: len(daemon.events("wal_file_removed")) == len(in_use))
     until(lambda: not (data / "wal" / "shard-00.wal-0").exists())  # nothing needs it any more
     with Producer(daemon.address) as producer:  # more than there is room for
@@ -104,10 +113,18 @@ def test_metadata_that_was_removed_is_written_anew(data: Path, how: signal.Signa
 
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])
-def test_without_a_copy_the_stop_tells_it(data: Path, durability: str) -> None:
+def test_without_a_copy_the_stop_writes_anew_what_is_open(data: Path, durability: str) -> None:
     daemon = begin(data, durability)
     assert daemon.stop() == ExitCode.SYSTEM
     assert any("removed" in event["error"] for event in daemon.events("partition_failed"))
+    with running(data) as again:
+        assert stored(again) == [b"before"]
+    assert in_process("verify", str(data)).returncode == ExitCode.OK
+
+
+def test_a_segment_that_is_cut_and_has_no_copy_is_told_by_the_stop(data: Path) -> None:
+    daemon = begin(data, "disk", truncate)
+    assert daemon.stop() == ExitCode.SYSTEM
     with running(data) as again:
         with pytest.raises(GapError):
             stored(again)

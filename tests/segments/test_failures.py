@@ -129,6 +129,46 @@ def test_after_a_failed_sync_the_log_goes_on_in_new_files() -> None:
     assert readable(again) == list(range(7))
 
 
+@pytest.mark.parametrize("config", [SMALL, DISK])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_log_whose_files_are_away_is_made_anew_from_those_that_are_open(
+    config: TopicConfig, is_replaced: bool
+) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, config)
+    for n in range(10):
+        write(handler, n)
+    for segment in (*handler._log.rotating, handler._log.active):
+        disk.unlink(segment.path)
+        if is_replaced:
+            disk.open(segment.path, create=True).pwrite(b"another", 0)
+    for second in range(5, 8):
+        manager.housekeeping(second * 1_000)
+        handler.wal_checkpoint()
+    assert handler.read_only is None
+    write(handler, 10)
+    handler.sync()
+    assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(11))
+
+
+def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    for n in range(4):
+        write(handler, n)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 4)
+    for segment in (*handler._log.rotating, handler._log.active):
+        disk.unlink(segment.path)
+    disk.full = False
+    manager.housekeeping(5_000)
+    write(handler, 4)
+    handler.sync()
+    assert readable(handler) == list(range(5))
+    assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(5))
+
+
 def test_bytes_that_memory_lost_with_the_sync_leave_the_partition_as_it_is() -> None:
     disk = TreacherousStorage(forgets=True)
     manager, handler = partition_on(disk, DISK)

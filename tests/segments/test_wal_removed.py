@@ -14,7 +14,7 @@ from segbroker.segments.disk.memory import MemoryStorage, _Inode
 from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
-from segbroker.segments.wal.frames import FrameType
+from segbroker.segments.wal.frames import FRAMES_BEGIN, FrameType, Header, header_blocks
 from segbroker.segments.wal.journal import Wal
 
 from ..support.gated_storage import GatedStorage
@@ -32,6 +32,78 @@ def remove(disk: MemoryStorage) -> None:
 def replace(disk: MemoryStorage) -> None:
     disk.open(f"{FOLDER}/copy", create=True).pwrite(bytes(SMALL.file_bytes), 0)
     disk.rename(f"{FOLDER}/copy", FIRST)
+
+
+def cut(disk: MemoryStorage) -> None:
+    disk.open(FIRST).truncate(FRAMES_BEGIN)
+
+
+def overwrite(disk: MemoryStorage) -> None:
+    """As `cp` does, which leaves the name where it is."""
+    other = Header(0, SMALL.file_bytes, sequence=7, salt=7)
+    for position, block in header_blocks(other):
+        disk.open(FIRST).pwrite(block, position)
+
+
+@pytest.mark.parametrize("change", [cut, overwrite])
+def test_a_file_that_is_written_over_is_left_as_well(
+    change: Callable[[MemoryStorage], None],
+) -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer, failed = Writer(wal, 1), Writer(wal, 2)
+    writer.append(b"durable elsewhere")
+    change(disk)
+    with capture_logs() as logs:
+        wal.look()
+        wal.look()
+    assert [one["path"] for one in logs if one["event"] == "wal_file_removed"] == [FIRST]
+    failed.can_checkpoint = False
+    failed.append(b"behind it")
+    found = replayed(disk.after_power_cut())
+    assert content(found, 2) == b"behind it"
+    assert not found.missing
+
+
+@pytest.mark.parametrize("size", [0, 100, FRAMES_BEGIN])
+def test_a_free_file_of_another_size_is_not_taken(size: int) -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    while wal.checkpoints < 2:  # which have freed some
+        writer.append(bytes(1_000))
+    free = [name for name in disk.listdir(FOLDER) if name.startswith("free-")]
+    assert free
+    for name in free:
+        disk.open(f"{FOLDER}/{name}").truncate(size)
+    for _ in range(100):
+        writer.append(bytes(1_000))
+    assert not writer.failures
+    writer.can_checkpoint = False
+    writer.append(b"behind it")
+    assert content(replayed(disk.after_power_cut())).endswith(b"behind it")
+
+
+def test_a_free_file_that_is_replaced_while_it_is_named_is_not_written() -> None:
+    class Replacing(MemoryStorage):
+        def rename(self, source: str, target: str) -> None:
+            if target == FIRST:
+                self.unlink(source)
+                self.open(source, create=True).pwrite(bytes(SMALL.file_bytes), 0)
+            super().rename(source, target)
+
+    disk = Replacing()
+    wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=at_once)
+    wal.open()
+    wal.absorbed()
+    writer = Writer(wal, 1)
+    writer.append(b"refused")
+    assert len(writer.failures) == 1
+    disk.__class__ = MemoryStorage
+    writer.append(b"durable")
+    found = replayed(disk.after_power_cut())
+    assert content(found, 1) == b"durable"
+    assert not found.missing
 
 
 @pytest.mark.parametrize("go_away", [remove, replace])
