@@ -44,7 +44,8 @@ What is where, from the inside out; a module imports only what stands above it:
     event_loop beside async_tokens own_tasks async_driver
     heap turns                                            sockets; who waits, whose turn it is
     producer consumer share_consumer admin                what a user sees
-    async_producer async_consumer async_share_consumer async_admin, transforming
+    async_producer async_consumer async_share_consumer async_admin
+    transaction_size transforming
 
 A client is loaded when it is first named, so a program that only produces does not pay for reading.
 """

@@ -138,7 +138,7 @@ class Transactions:
         self._accumulator = accumulator
         self._identity = identity
         self._flush = flush
-        self._timeout_ms = settings.transaction_timeout_ms
+        self.timeout_ms = settings.transaction_timeout_ms
         self._coordinator = Coordinator(engine, self.transactional_id, TRANSACTION_KEY)
         self._groups: dict[str, Coordinator] = {}
         self._added: set[PartitionQueue] = set()
@@ -195,7 +195,7 @@ class Transactions:
         identity = self._identity
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._timeout_ms,
+            transaction_timeout_ms=self.timeout_ms,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
         )
@@ -334,7 +334,7 @@ class Transactions:
         """A broker gives both cases the same answer."""
         return ProducerFenced(
             f"{self.transactional_id!r}: another producer took over, or a transaction was open for"
-            f" longer than transaction_timeout_ms={self._timeout_ms}"
+            f" longer than transaction_timeout_ms={self.timeout_ms}"
         )
 
     def _aborted_by_broker(self, why: BrokerError) -> TransactionAborted:
@@ -346,7 +346,7 @@ class Transactions:
             )
         return TransactionAborted(
             "the broker aborted the transaction: it was open for longer than"
-            f" transaction_timeout_ms={self._timeout_ms}"
+            f" transaction_timeout_ms={self.timeout_ms}"
         )
 
     def _before_its_end(self, error: SegbrokerError) -> SegbrokerError:

@@ -32,6 +32,7 @@ from .group_offsets import CommittedOffset
 from .producer import Producer
 from .reading import Reading
 from .records import Headers, Record, TopicPartition
+from .transaction_size import TransactionSize
 
 # The transaction is void, and the next one may succeed.
 VOID = (IllegalGeneration, UnknownMemberId, TransactionAborted)
@@ -67,12 +68,13 @@ def transform(
     """Go on for ever; or to the end, of a consumer with stop_at_end.
 
     function: of each record, what is to be sent of it; None is nothing.
-    max_records: how many records are one transaction, at most; to be worked at within the
-        producer's transaction_timeout_ms.
+    max_records: how many records are one transaction, at most; fewer where these are not worked at
+        within the producer's transaction_timeout_ms.
     wait_ms: how long a poll waits for the first of them.
 
-    Raises what the function raises (the transaction is aborted), ProducerFenced, FencedInstanceId,
-    and what Consumer.poll and Producer.transaction raise.
+    Raises what the function raises (the transaction is aborted), TransactionAborted where one
+    record takes longer than transaction_timeout_ms, ProducerFenced, FencedInstanceId, and what
+    Consumer.poll and Producer.transaction raise.
     """
     _check(consumer._reading)
     if consumer._reading.in_doubt:
@@ -80,13 +82,15 @@ def transform(
         stands = consumer.committed(*consumer._reading.in_doubt)
         with consumer._driver.lock:
             _go_on(consumer._reading, stands)
+    size = TransactionSize(max_records, producer._producing.in_transactions.timeout_ms)
     while True:
         # Until all is committed they come again by the next poll, whatever ends this, and where.
-        records = _records(consumer._poll(max_records, wait_ms, is_shown=False))
+        records = _records(consumer._poll(size.records_count, wait_ms, is_shown=False))
         if not records:
             if consumer._reading.is_ended:
                 return
             continue
+        size.begins()
         try:
             with producer.transaction():
                 for record in records:
@@ -102,9 +106,10 @@ def transform(
                 consumer._reading.take_back()
             if producer._producing.in_transactions.is_aborted:
                 consumer._reading.in_doubt.clear()
-            if not isinstance(exc, VOID):
+            if size.is_too_slow(exc, len(records)) or not isinstance(exc, VOID):
                 raise
         else:
+            size.committed()
             consumer._reading.progress.is_shown = True
         consumer._reading.in_doubt.clear()
 
@@ -124,12 +129,14 @@ async def async_transform(
         stands = await consumer.committed(*consumer._reading.in_doubt)
         with consumer._driver.undisturbed:
             _go_on(consumer._reading, stands)
+    size = TransactionSize(max_records, producer._producing.in_transactions.timeout_ms)
     while True:
-        records = _records(await consumer._poll(max_records, wait_ms, is_shown=False))
+        records = _records(await consumer._poll(size.records_count, wait_ms, is_shown=False))
         if not records:
             if consumer._reading.is_ended:
                 return
             continue
+        size.begins()
         try:
             async with producer.transaction():
                 for record in records:
@@ -148,9 +155,10 @@ async def async_transform(
                 consumer._reading.take_back()
             if producer._producing.in_transactions.is_aborted:
                 consumer._reading.in_doubt.clear()
-            if not isinstance(exc, VOID):
+            if size.is_too_slow(exc, len(records)) or not isinstance(exc, VOID):
                 raise
         else:
+            size.committed()
             consumer._reading.progress.is_shown = True
         consumer._reading.in_doubt.clear()
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +361,51 @@ def test_each_record_is_transformed_once_though_an_instance_fails_in_the_middle(
     for thread in threads:
         thread.join()
     assert read(daemon, out) == sorted(b"%d,%d," % (n, n) for n in range(COUNT))
+
+
+@pytest.mark.parametrize("most", [2, 0], ids=["two in time", "none in time"])
+def test_records_that_take_too_long_together_are_transformed_by_fewer(
+    daemon: Daemon, topic: str, most: int
+) -> None:
+    """One that takes too long alone is told, not repeated for ever."""
+    out = f"{topic}-out"
+    values = [b"%d" % n for n in range(6)]
+    with Admin(daemon.address) as admin:
+        admin.create_topic(out, partitions=1)
+    with Producer(daemon.address) as plain:
+        plain.send_many(topic, values, partition=0)
+    sizes: list[int] = []
+
+    class Counting(Producer):
+        def transaction(self) -> AbstractContextManager[None]:
+            sizes.append(0)
+            return super().transaction()
+
+    def slow(record: Record) -> Iterable[Outgoing]:
+        yield Outgoing(out, record.value)
+        sizes[-1] += 1
+        if sizes[-1] == most + 1:
+            producer.flush()
+            with Producer(daemon.address) as other:
+                behind = other.send(out, b"behind", partition=0).result(60)
+            with Consumer(daemon.address) as consumer:
+                consumer.assign([(out, 0)], start=behind.offset)
+                # It is seen once what was open before it has ended.
+                assert consumer.poll(timeout_ms=60_000)
+
+    with (
+        Consumer(
+            daemon.address, topic, group=topic, auto_commit=False, stop_at_end=True
+        ) as consumer,
+        Counting(daemon.address, transactional_id=topic, transaction_timeout_ms=200) as producer,
+    ):
+        if most:
+            transform(consumer, producer, slow)
+        else:
+            with pytest.raises(TransactionAborted, match="transaction_timeout_ms=200"):
+                transform(consumer, producer, slow)
+            assert not consumer.committed((topic, 0))
+    assert [value for value in read(daemon, out) if value != b"behind"] == values[: 3 * most]
 
 
 def test_where_a_topic_that_is_gone_was_transformed_says_nothing_of_its_successor(
