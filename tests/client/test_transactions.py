@@ -4,8 +4,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -377,9 +377,11 @@ def test_records_that_take_too_long_together_are_transformed_by_fewer(
     sizes: list[int] = []
 
     class Counting(Producer):
-        def transaction(self) -> AbstractContextManager[None]:
+        @contextmanager
+        def transaction(self) -> Iterator[None]:
             sizes.append(0)
-            return super().transaction()
+            with super().transaction():
+                yield
 
     def slow(record: Record) -> Iterable[Outgoing]:
         yield Outgoing(out, record.value)
