@@ -321,6 +321,7 @@ class ThreadDriver(Driver):
             return
         with self.lock:
             done = engine.call(last(), now_ms(), timeout_ms=timeout_ms)
+        done.on_done(self._wake)  # it may be done in the step of a turn, which then sleeps
         while not done.done:
             self._turn(engine)
 

@@ -46,7 +46,6 @@ LONG = (
     "tests/faults/test_call_chain.py",
     "tests/faults/test_kill_loop.py",
     "tests/spark/test_broker_restart.py",
-    "tests/client/test_forgotten_clients.py",
     "tests/cli/test_command_line.py",
     "tests/system/test_install.py",
     "tests/client/test_silence.py",
