@@ -206,3 +206,5 @@ class Fetched:
     leader_epoch: int = -1
     stop_offset: int | None = None
     """Of a bounded reading, in the log that the batch is of: the next log has another."""
+    is_stored: bool = False
+    """A batch of the log: who asks again at `from_offset` gets it again."""

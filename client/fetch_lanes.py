@@ -140,6 +140,8 @@ class FetchLanes:
     def step(self, now_ms: int) -> None:
         """Ask whoever can be asked."""
         self._look(now_ms)
+        if self._wanting and self._prefetched.is_full:
+            self._prefetched.give_way()
         if self._wanting and not self._prefetched.is_full:
             self._silence.wanted(now_ms)
         else:

@@ -22,7 +22,8 @@ Out of range: by default that is an error with the bounds; `on_reset` can move t
 end.  The caller may seek and go on.
 
 A seek, or giving a partition up, changes `generation`: replies to earlier requests are ignored.  A
-pause, or an assignment that keeps the partition, does not: prefetched records are kept.
+pause, or an assignment that keeps the partition, does not: prefetched records are kept, those of a
+paused one as long as the others have room.
 
 Threads: the I/O thread steps, the caller takes and seeks, the shell holds one lock around each.
 """
@@ -235,7 +236,7 @@ class Fetching:
 
     def pause(self, partitions: Iterable[TopicPartition] | None) -> None:
         """Hand out and fetch nothing of these (None: of all) until `resume`; what was prefetched is
-        kept."""
+        kept while there is room (Prefetched.give_way)."""
         self._pause(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition] | None) -> None:

@@ -14,6 +14,8 @@ here: for it the position only moves.
 What goes wrong is tried again and goes wrong again, also while the caller is busy for hours, so of
 each partition one error waits: the last.
 
+What is paused stays where it is, and gives way where it would leave the others no room (0509).
+
 Invariant: buffered_bytes is the sum over all partitions of their buffered_bytes, which is the sum
 of the sizes of what is ready and not stale.
 """
@@ -66,6 +68,7 @@ class Prefetched:
                 data,
                 leader_epoch=header.leader_epoch,
                 stop_offset=state.stop_offset,
+                is_stored=True,
             )
         )
         state.fetch_offset = header.next_offset
@@ -198,6 +201,29 @@ class Prefetched:
             if fetched.state is state and _is_recreated(fetched.gap):
                 ahead_count -= 1
             kept.append(fetched)
+        self.ready = kept
+
+    def give_way(self) -> None:
+        """Forget batches of paused partitions, the last ones first, until these hold less than half
+        of what may be held: the others have no room, and nobody takes what is paused."""
+        excess = -(self._settings.prefetch_bytes // 2)
+        excess += sum(fetched.size for fetched in self.ready if fetched.state.paused)
+        if excess <= 0:
+            return
+        kept: deque[Fetched] = deque()
+        done: set[PartitionState] = set()
+        for fetched in reversed(self.ready):
+            state = fetched.state
+            if excess > 0 and state.paused and state not in done:
+                if fetched.is_stored and not state.resolving:
+                    state.forget_from(fetched.from_offset)
+                    state.fetch_offset = fetched.from_offset
+                    state.buffered_bytes -= fetched.size
+                    self.buffered_bytes -= fetched.size
+                    excess -= fetched.size
+                    continue
+                done.add(state)  # a gap is told once
+            kept.appendleft(fetched)
         self.ready = kept
 
     def lost_tail(self, state: PartitionState) -> Gap | None:

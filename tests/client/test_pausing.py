@@ -9,6 +9,7 @@ import pytest
 from segbroker.client import AsyncConsumer, Consumer, Producer, Record, TopicPartition
 
 from ..support.daemon import Daemon
+from ..support.waiting import until
 from .conftest import Run
 from .test_async import numbers
 
@@ -143,3 +144,23 @@ def test_what_is_read_already_goes_on_where_it_is_beside_what_is_assigned_anew(
         consumer.assign([(filled, 0), (filled, 1)])
         seen += consumer
         assert offsets_of(seen, 0) == offsets_of(seen, 1) == list(range(COUNT))
+
+
+def test_what_is_paused_leaves_room_for_the_others_and_comes_when_it_is_resumed(
+    daemon: Daemon, filled: str
+) -> None:
+    """Though it fills the buffer, and nobody takes it."""
+    with Producer(daemon.address) as producer:
+        producer.send_many(filled, numbers(COUNT), partition=0).result()
+    with Consumer(daemon.address, prefetch_bytes=5_000, stop_at_end=True) as consumer:
+        consumer.assign([(filled, 0)])
+        seen = list(islice(consumer, 1))
+        until(lambda: consumer._reading.fetching.prefetched.is_full)
+        consumer.pause()
+        consumer.assign([(filled, 0), (filled, 1)])
+        for record in consumer:
+            seen.append(record)
+            if len(seen) == COUNT + 1:
+                assert len(offsets_of(seen, 1)) == COUNT
+                consumer.resume()
+        assert offsets_of(seen, 0) == list(range(2 * COUNT))
