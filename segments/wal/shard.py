@@ -323,12 +323,16 @@ class Shard:
         """Go on in another file where the one that is written is away: a checkpoint has to make
         durable elsewhere what it has.  What fails is logged.
 
+        The one that is ready to be the next has nothing, and is freed by it as well.
+
         Blocking, but it waits for the writer only then: a disk that does not answer holds it up.
         """
         active = self._active
-        if active is None or not active.is_missed:
+        if not self.supply.is_missed and (active is None or not active.is_missed):
             return
         with self._writing:
+            if self.supply.is_missed and (ready := self.supply.give_up()) is not None:
+                self.full.append(Full(ready, {}, {}, has_control=False, trusted=True))
             while self.failure is None and self._active is not None and self._active.goes_away():
                 self.failure = OSError(errno.ENOENT, "its file was removed", self._active.path)
                 try:

@@ -91,6 +91,20 @@ class Supply:
         self.prepare_soon()
         return ready
 
+    @property
+    def is_missed(self) -> bool:
+        """Whether the file that is ready is away, which was not told yet.  Blocking."""
+        ready = self._ready
+        return ready is not None and ready.is_missed
+
+    def give_up(self) -> WalFile | None:
+        """The file that is ready, for somebody else to free; None: it was taken.  It is away."""
+        with self._room:
+            ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.goes_away()
+        return ready
+
     def freed(self) -> None:
         """A file was freed: there is room for another; the maker wakes who waits for it."""
         self.prepare_soon()

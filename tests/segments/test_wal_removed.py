@@ -65,6 +65,22 @@ def test_a_file_that_is_written_over_is_left_as_well(
     assert not found.missing
 
 
+@pytest.mark.parametrize("change", [remove, replace, cut, overwrite])
+def test_so_is_one_that_is_ready_and_has_nothing_yet(
+    change: Callable[[MemoryStorage], None],
+) -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.shard.supply.prepare_soon()
+    assert disk.exists(FIRST)
+    change(disk)
+    wal.look()
+    assert not replayed(disk.after_power_cut()).missing, "nothing was lost with it"
+    writer.append(b"in another file")
+    assert content(replayed(disk.after_power_cut())) == b"in another file"
+
+
 @pytest.mark.parametrize("size", [0, 100, FRAMES_BEGIN])
 def test_a_free_file_of_another_size_is_not_taken(size: int) -> None:
     disk = MemoryStorage()
