@@ -455,8 +455,8 @@ class PartitionLog:
                 for segment, next_offset, size in todo:
                     if segment.synced_size < size:
                         segment.opened().fdatasync()
-                        if not segment.opened().is_in_place():  # no start would find it
-                            text = "its file was removed or replaced under the broker"
+                        if not segment.opened().is_in_place(size):  # no start would find it
+                            text = "its file was removed, replaced or cut off under the broker"
                             raise OSError(errno.ENOENT, text, segment.path)
                         segment.synced_size = size
                     self.recovery_point = max(self.recovery_point, next_offset)

@@ -85,13 +85,14 @@ class WalFile:
         self.salt = salt
         self.end = FRAMES_BEGIN
         self.is_away = False
-        """Somebody has removed it, or put another file in its place, and that was told."""
+        """Somebody has removed it, cut it off, or put another file in its place, and that was
+        told."""
 
     @property
     def is_missed(self) -> bool:
         """Whether it is away, which was not told yet.  Blocking."""
         has_its_name = self.path == self.file.path  # not where one could not be given back
-        return has_its_name and not self.is_away and not self.file.is_in_place()
+        return has_its_name and not self.is_away and not self.file.is_in_place(self.size)
 
     def goes_away(self) -> bool:
         """Whether it is away, and was not when this was asked before.  What it has is acknowledged

@@ -330,7 +330,7 @@ class Shard:
             return
         with self._writing:
             while self.failure is None and self._active is not None and self._active.goes_away():
-                self.failure = OSError(errno.ENOENT, "its file was removed", self._active.path)
+                self.failure = OSError(errno.ENOENT, "its file is away", self._active.path)
                 try:
                     self._go_on()
                 except OSError as exc:

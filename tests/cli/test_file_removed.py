@@ -1,9 +1,11 @@
-"""A file is removed or replaced under a running broker, one of a segment, of the write-ahead log or
-of the metadata: what was acknowledged is put back from what else has it, or its loss is told at
-once, not at the next start."""
+"""A file is removed, replaced or cut off under a running broker, one of a segment, of the
+write-ahead log or of the metadata: what was acknowledged is put back from what else has it, or its
+loss is told at once, not at the next start."""
 
+import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,7 +66,29 @@ def test_so_it_does_where_an_older_copy_was_put_in_its_place(data: Path) -> None
     assert in_process("verify", str(data)).returncode == ExitCode.OK
 
 
-def test_another_file_of_the_write_ahead_log_takes_the_place_of_a_removed_one(data: Path) -> None:
+def cut(path: Path) -> None:
+    """As logrotate's copytruncate does, where somebody has told it of every *.log."""
+    os.truncate(path, 0)
+
+
+def test_so_it_does_where_its_file_was_cut_off(data: Path) -> None:
+    daemon = start(data)
+    with Admin(daemon.address) as admin:
+        admin.create_topic("t", partitions=1)
+    send(daemon, b"before")
+    for path in data.glob("topics/t/partition_0/*.log"):
+        cut(path)
+    assert daemon.stop() == ExitCode.SYSTEM
+    assert any("cut off" in event["error"] for event in daemon.events("partition_failed"))
+    with running(data) as again:
+        assert stored(again) == [b"before"]
+    assert in_process("verify", str(data)).returncode == ExitCode.OK
+
+
+@pytest.mark.parametrize("take", [Path.unlink, cut])
+def test_another_file_of_the_write_ahead_log_takes_the_place_of_one_that_is_away(
+    data: Path, take: Callable[[Path], None]
+) -> None:
     flags = ("--wal-file-bytes", "65536", "--wal-bytes-max", "131072")
     daemon = start(data, *flags, "--housekeeping-interval-ms", "20")
     with Admin(daemon.address) as admin:
@@ -73,7 +97,7 @@ def test_another_file_of_the_write_ahead_log_takes_the_place_of_a_removed_one(da
     wal = data / "wal" / "shard-00"
     in_use = sorted(path.name for path in wal.iterdir())
     for name in in_use:
-        (wal / name).unlink()
+        take(wal / name)
     until(lambda: len(daemon.events("wal_file_removed")) == len(in_use))
     until(lambda: not (data / "wal" / "shard-00.wal-0").exists())  # nothing needs it any more
     with Producer(daemon.address) as producer:  # more than there is room for
