@@ -91,8 +91,10 @@ class MemoryFile:
     def size(self) -> int:
         return len(self._content())
 
-    def is_in_place(self) -> bool:
-        return self._closed or self._disk.leads_to(self.path, self._inode)
+    def is_in_place(self, size: int = 0) -> bool:
+        if self._closed:
+            return True
+        return self.size() >= size and self._disk.leads_to(self.path, self._inode)
 
     def close(self) -> None:
         self._closed = True

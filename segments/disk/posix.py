@@ -49,10 +49,12 @@ class Platform:
             }
 
 
-def _is_at(path: str, fd: int) -> bool:
-    """Whether a path leads to the file that is open; True where it cannot be told."""
+def _is_at(path: str, fd: int, size: int = 0) -> bool:
+    """Whether a path leads to the file that is open, and it has at least `size` bytes; True where
+    it cannot be told."""
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        found = os.fstat(fd)
+        return found.st_size >= size and os.path.samestat(found, os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
@@ -130,8 +132,8 @@ class PosixFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def is_in_place(self) -> bool:
-        return _is_at(self.path, self._fd)
+    def is_in_place(self, size: int = 0) -> bool:
+        return _is_at(self.path, self._fd, size)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

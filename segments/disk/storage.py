@@ -90,9 +90,10 @@ class StorageFile(Protocol):
 
     def size(self) -> int: ...
 
-    def is_in_place(self) -> bool:
-        """Whether its path still leads to this file: not when somebody has removed or moved it, or
-        put another in its place.  True where the disk does not say, and when it is closed."""
+    def is_in_place(self, size: int = 0) -> bool:
+        """Whether its path still leads to this file, and it has at least `size` bytes: not when
+        somebody has removed or moved it, put another in its place, or cut it off.  True where the
+        disk does not say, and when it is closed."""
         ...
 
     def close(self) -> None:

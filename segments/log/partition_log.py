@@ -457,7 +457,7 @@ class PartitionLog:
                         file = segment.opened()
                         file.fdatasync()
                         # Else no start would find it.
-                        if not file.is_in_place() or file.size() < size:
+                        if not file.is_in_place(size):
                             text = "its file was removed, replaced or cut under the broker"
                             raise OSError(errno.ENOENT, text, segment.path)
                         segment.synced_size = size
@@ -475,7 +475,7 @@ class PartitionLog:
         the next opening looks for them, and as long as they were.  Blocking."""
         segments = (*self.rotating, self.active)
         files = [(one.file, one.size) for one in segments if one.file is not None]
-        return all(file.is_in_place() and file.size() >= size for file, size in files)
+        return all(file.is_in_place(size) for file, size in files)
 
     def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
         """Make durable what has to be before the content of these is.  Raises OSError."""

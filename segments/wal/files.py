@@ -115,7 +115,7 @@ class WalFile:
         its size, which no frame changes; True where it cannot be told."""
         head = memoryview(bytearray(HEADER_SIZE))
         try:
-            if not self.file.is_in_place() or self.file.size() != self.size:
+            if not self.file.is_in_place(self.size):
                 return False
             is_read = self.file.pread_nowait(head, 0) is not None
         except OSError:

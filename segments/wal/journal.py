@@ -408,8 +408,9 @@ class Wal:
             self.snapshot()
 
     def look(self) -> None:
-        """Leave files that somebody has removed or replaced, and ask for checkpoints until they are
-        freed.  What fails is logged; another file is tried again by `revive`.  Blocking."""
+        """Leave files that somebody has removed, replaced or cut off, and ask for checkpoints until
+        they are freed.  What fails is logged; another file is tried again by `revive`.
+        Blocking."""
         for shard in self._shards:
             shard.look()
         if not self._checkpointing.acquire(blocking=False):

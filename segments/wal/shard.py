@@ -334,7 +334,7 @@ class Shard:
             if self.supply.is_missed and (ready := self.supply.give_up()) is not None:
                 self.full.append(Full(ready, {}, {}, has_control=False, trusted=True))
             while self.failure is None and self._active is not None and self._active.goes_away():
-                self.failure = OSError(errno.ENOENT, "its file was removed", self._active.path)
+                self.failure = OSError(errno.ENOENT, "its file is away", self._active.path)
                 try:
                     self._go_on()
                 except OSError as exc:

@@ -70,6 +70,20 @@ def test_so_it_does_where_an_older_copy_was_put_in_its_place(data: Path) -> None
     assert in_process("verify", str(data)).returncode == ExitCode.OK
 
 
+def test_so_it_does_where_its_file_was_cut(data: Path) -> None:
+    daemon = start(data)
+    with Admin(daemon.address) as admin:
+        admin.create_topic("t", partitions=1)
+    send(daemon, b"before")
+    for path in data.glob("topics/t/partition_0/*.log"):
+        truncate(path)
+    assert daemon.stop() == ExitCode.SYSTEM
+    assert any("cut" in event["error"] for event in daemon.events("partition_failed"))
+    with running(data) as again:
+        assert stored(again) == [b"before"]
+    assert in_process("verify", str(data)).returncode == ExitCode.OK
+
+
 @pytest.mark.parametrize("go_away", [Path.unlink, truncate])
 def test_another_file_of_the_write_ahead_log_takes_the_place_of_one_that_is_away(
     data: Path, go_away: Callable[[Path], object]

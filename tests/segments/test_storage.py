@@ -159,13 +159,18 @@ def test_an_open_file_knows_whether_its_path_leads_to_it(disk: tuple[Storage, st
     storage, root = disk
     file = storage.open(f"{root}/a", create=True)
     assert file.is_in_place()
+    file.pwrite(b"abc", 0)
+    assert file.is_in_place(3)
+    file.truncate(2)
+    assert not file.is_in_place(3), "cut off"
+    assert file.is_in_place(2)
     storage.open(f"{root}/b", create=True).close()
     storage.rename(f"{root}/b", f"{root}/a")
     assert not file.is_in_place(), "replaced"
     storage.unlink(f"{root}/a")
     assert not file.is_in_place(), "removed"
     file.close()
-    assert file.is_in_place(), "nobody knows"
+    assert file.is_in_place(1), "nobody knows"
 
 
 def test_rename_replaces(disk: tuple[Storage, str]) -> None:

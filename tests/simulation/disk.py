@@ -372,7 +372,7 @@ class File:
     def size(self) -> int:
         return len(self._content())
 
-    def is_in_place(self) -> bool:
+    def is_in_place(self, size: int = 0) -> bool:
         return True
 
     def close(self) -> None:

@@ -102,8 +102,8 @@ class _GatedFile:
     def size(self) -> int:
         return self._file.size()
 
-    def is_in_place(self) -> bool:
-        return self._file.is_in_place()
+    def is_in_place(self, size: int = 0) -> bool:
+        return self._file.is_in_place(size)
 
     def close(self) -> None:
         self._file.close()
