@@ -373,7 +373,7 @@ class File:
         return len(self._content())
 
     def is_in_place(self) -> bool:
-        return True
+        return self._closed or self._mount.leads_to(self.path, self._inode)
 
     def close(self) -> None:
         self._closed = True
@@ -489,6 +489,15 @@ class Mount:
         except OSError:
             return False
         return not name or name in directory.names
+
+    def leads_to(self, path: str, inode: Inode) -> bool:
+        """Whether this is the file of that name."""
+        self.check()
+        try:
+            directory, name = self._parent(path)
+        except OSError:
+            return False
+        return directory.names.get(name) is inode
 
     def listdir(self, path: str) -> list[str]:
         self.check()
