@@ -177,7 +177,7 @@ class GroupReading:
 
     def has_all(self) -> bool:
         """Whether the group has nothing more for this member; that may have to be asked first."""
-        if self.membership.has_all():
+        if self._topics.is_undecided or self.membership.has_all():
             return True
         self._wake_by(0)
         return False

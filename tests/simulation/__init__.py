@@ -24,6 +24,7 @@
     holders     who may still read what in KIP-848 groups, and do what in streams groups, as far as
                 the wire tells
     nemesis     the faults, while clients work
+    meddler     somebody who removes or replaces files of the running broker
     verdict     the end: everything heals, is read once more, and is compared with the history
     run         one seed from start to verdict
     bugs        bugs planted to prove that the simulation finds them; bugs_groups,

@@ -17,11 +17,13 @@ from segbroker.broker.partitions.partition import Partition
 from segbroker.broker.peers.replies import Outbox, Slot
 from segbroker.client.fetch_lanes import _Lane
 from segbroker.segments.disk.forwarding import ForwardingStorage
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.files.manifest_file import ManifestFile
-from segbroker.segments.log import partition_log
+from segbroker.segments.log import partition_log, salvaging
 from segbroker.segments.log.log_storage import LogStorage
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.log.producers import Producer, ProducerTable
+from segbroker.segments.log.segment import ActiveSegment
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.wal.group import Group
 from segbroker.segments.wal.shard import Shard
@@ -49,6 +51,10 @@ NAMES = {
     "preempts": 0.5,
 }
 """Syncs of directories fail, beside others, and the power goes."""
+REMOVED = {
+    "faults": tuple((0.2 * n, "remove_file") for n in range(1, 9)),
+    "last_crash": "power_cut",
+}
 MANY_SEGMENTS = tuple(Topic(f"y{n}", 2, "fsync", 1024, use="group") for n in range(3))
 # One that keeps three segments: the others go while it is written to.
 RETAINED = tuple(
@@ -56,6 +62,10 @@ RETAINED = tuple(
     for n in range(2)
 )
 FILLING = {"records": 200, "value_bytes": 300, "many": False, "delivery_timeout_ms": 20_000}
+
+
+def _by_its_path(log: PartitionLog, segment: ActiveSegment) -> bytearray:
+    return read_file(log.storage, segment.path)
 
 
 @dataclass(frozen=True)
@@ -264,6 +274,20 @@ BUGS = (
         topics=MANY_SEGMENTS,
         writing=FILLING,
         seeds_max=25,
+    ),
+    Bug(
+        "nobody looks for the files of the WAL",
+        replaced(Shard, "look", lambda _: lambda self: None),
+        REMOVED,
+        seeds_max=20,
+        seed=2,
+    ),
+    Bug(
+        "what is away is made anew from what has its name",
+        lambda: patch.object(salvaging, "_content", _by_its_path),
+        REMOVED,
+        seeds_max=20,
+        seed=3,
     ),
     Bug(
         "a repeated batch is appended again",

@@ -373,7 +373,9 @@ class File:
         return len(self._content())
 
     def is_in_place(self, size: int = 0) -> bool:
-        return True
+        if self._closed:
+            return True
+        return self.size() >= size and self._mount.leads_to(self.path, self._inode)
 
     def close(self) -> None:
         self._closed = True
@@ -390,7 +392,7 @@ class MountLock:
         if self._mount.alive:
             self._mount.disk.locks.discard(self._path)
 
-    def is_in_place(self) -> bool:
+    def is_in_place(self, size: int = 0) -> bool:
         return True
 
 
@@ -489,6 +491,15 @@ class Mount:
         except OSError:
             return False
         return not name or name in directory.names
+
+    def leads_to(self, path: str, inode: Inode) -> bool:
+        """Whether this is the file of that name."""
+        self.check()
+        try:
+            directory, name = self._parent(path)
+        except OSError:
+            return False
+        return directory.names.get(name) is inode
 
     def listdir(self, path: str) -> list[str]:
         self.check()

@@ -72,6 +72,8 @@ class Promise:
 
     permitted_gaps: set[str] = field(default_factory=set)
     churned: bool = False
+    doubted: list[tuple[int, int, int]] = field(default_factory=list)
+    """(partition, from, to) of files that somebody took away: a gap `corruption` may be there."""
 
 
 class History:
@@ -159,11 +161,21 @@ class History:
     def _is_excused(self, key: Key, offset: int, final: Final) -> bool:
         """Whether nothing promises that the record at `offset` is there."""
         if offset < final.start:
-            return offset < self.deleted_before[key] or bool(
-                self.promises[key[0]].permitted_gaps & {"ttl", "cap"}
+            # Without the manifest nobody knows why what is not in front of the first file is gone.
+            return (
+                offset < self.deleted_before[key]
+                or bool(self.promises[key[0]].permitted_gaps & {"ttl", "cap"})
+                or self._is_doubted(key, offset)
             )
         permitted = self.promises[key[0]].permitted_gaps
-        return any(a <= offset < b and reason in permitted for a, b, reason in final.gaps)
+        told = {reason for a, b, reason in final.gaps if a <= offset < b}
+        return bool(told & permitted) or ("corruption" in told and self._is_doubted(key, offset))
+
+    def _is_doubted(self, key: Key, offset: int) -> bool:
+        return any(
+            partition == key[1] and begin <= offset < end
+            for partition, begin, end in self.promises[key[0]].doubted
+        )
 
     def _lost(self, key: Key, final: Final) -> Iterator[Anomaly]:
         there = {value: offset for offset, value in final.rows}

@@ -13,6 +13,8 @@
 | sync_error, write_error | the next one fails with EIO |
 | wal_error | the next write of the WAL does |
 | clock_jump | the wall clock jumps, forwards or back |
+| remove_file, replace_file | somebody does that to a file, and the broker has the time to see it |
+| take_file | one of the two, and a crash before it had |
 
 In some seeds syncs of directories fail with EIO by chance, any of them, alone and in streaks.
 """
@@ -25,22 +27,29 @@ from segbroker.segments.log.producers import WINDOW
 from segbroker.segments.wal.journal import WalConfig
 
 from .disk import Disk
+from .meddler import Meddler
 from .network import Network
 from .plan import Plan
 from .process import Process
 from .world import World
 
 YOUNG_LIMIT_S = 3.0
+# Within so long the broker has looked for its files, and made safe what they had.
+LOOKS_S = 2.5
+SAFE_LIMIT_S = 60.0
 
 
 class Nemesis:
     """See the module.  Owns the broker's process."""
 
-    def __init__(self, world: World, plan: Plan, disk: Disk, network: Network) -> None:
+    def __init__(
+        self, world: World, plan: Plan, disk: Disk, network: Network, meddler: Meddler
+    ) -> None:
         self.world = world
         self.plan = plan
         self.disk = disk
         self.network = network
+        self.meddler = meddler
         self.random = world.stream("nemesis")
         self.process: Process | None = None
         self.nursery: trio.Nursery | None = None
@@ -73,6 +82,7 @@ class Nemesis:
             self.nursery.start_soon(process.run)
             await process.decided.wait()
             if process.started.is_set():
+                self.meddler.listen(process.manager)
                 self.on_started(process)
                 self.world.trace("serving", self.starts)
                 return
@@ -124,6 +134,37 @@ class Nemesis:
                 self.disk.wal_errors += 1
             case "clock_jump":
                 self.world.wall_offset_ms += self.random.choice((-3_600_000, 2_000, 7_200_000))
+            case "remove_file" | "replace_file":
+                await self._meddle(kind)
+            case "take_file":
+                await self._take_file()
+
+    async def _take_file(self) -> None:
+        """Do something to a file, and have a crash before the broker has looked for it."""
+        process, random = self.process, self.meddler.random
+        if process is None or process.ended.is_set():
+            return
+        kind = random.choice(("remove_file", "replace_file"))
+        self.meddler.strike(kind, process.manager, is_seen=False)
+        await trio.sleep(random.choice((0.0, random.uniform(0.0, 1.0))))
+        await self.end(random.choice(("kill", "power_cut")))
+        await self.start()
+
+    async def _meddle(self, kind: str) -> None:
+        """Do something to a file, and wait until nothing hangs on it any more."""
+        process = self.process
+        if process is None or process.ended.is_set():
+            return
+        self.meddler.strike(kind, process.manager)
+        await trio.sleep(LOOKS_S)
+        self.disk.name_errors = 0.0
+        with trio.move_on_after(SAFE_LIMIT_S) as patience:
+            while not self.meddler.is_safe(process.manager):  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.1)
+        self.disk.name_errors = self.plan.name_errors
+        if patience.cancelled_caught:
+            self.world.violation(f"{SAFE_LIMIT_S} s after {kind} the broker is not safe")
+        self.world.trace("safe_again")
 
     def _somebody_is_young(self) -> bool:
         """Whether there are some batches of an epoch, and its producer has no answer to any."""

@@ -31,6 +31,9 @@ EXPRESS_SHARE: Final = 0.5
 YOUNG_SHARE: Final = 0.1
 CLASS_CHANGES_SHARE: Final = 0.25
 NAMES_SHARE: Final = 0.25
+FILES_SHARE: Final = 0.2
+FILES: Final = ("remove_file", "replace_file", "take_file")
+"""What somebody does to files of a running broker."""
 HASTY_SHARE: Final = 0.5
 STAYING: Final = ("fsync", "fsync", "disk", "memory")
 """Classes between which a topic is moved: each keeps its records over the end of a process."""
@@ -231,7 +234,7 @@ class Plan:
     def has(self) -> set[str]:
         """The kinds of faults in it."""
         kinds = {kind for _, kind in self.faults} | {self.last_crash}
-        return kinds | {"power_cut"} if "young_cut" in kinds else kinds
+        return kinds | {"power_cut"} if kinds & {"young_cut", "take_file"} else kinds
 
     def classes(self, topic: Topic) -> set[str]:
         """All that a topic is of in the run."""
@@ -318,6 +321,11 @@ def draw(seed: int) -> Plan:
     own = Random(f"{seed}/young cuts")
     if own.random() < YOUNG_SHARE:
         faults = tuple(sorted([*faults, (own.uniform(0.0, duration_s / 2), "young_cut")]))
+    own = Random(f"{seed}/files")
+    if own.random() < FILES_SHARE:
+        count = own.choice((1, 1, 2, 4))
+        meddling = [(own.uniform(0.1, duration_s), own.choice(FILES)) for _ in range(count)]
+        faults = tuple(sorted([*faults, *meddling]))
     own = Random(f"{seed}/names")
     name_errors = own.choice((0.003, 0.01, 0.03)) if own.random() < NAMES_SHARE else 0.0
     own = Random(f"{seed}/class changes")

@@ -25,6 +25,7 @@ from .clients import BOOTSTRAP, Clients, hasty, value_of
 from .disk import Disk
 from .groups import Groups
 from .history import History
+from .meddler import Meddler
 from .nemesis import Nemesis
 from .network import Network
 from .patches import simulated
@@ -108,7 +109,8 @@ class Simulation:
                 self.tap.ledger.holders.session_s = group.session_timeout_ms / 1000
             elif group.protocol == "streams":
                 self.tap.ledger.tasks.session_s = group.session_timeout_ms / 1000
-        self.nemesis = Nemesis(world, plan, self.disk, self.network)
+        meddler = Meddler(world, self.disk, self.history)
+        self.nemesis = Nemesis(world, plan, self.disk, self.network, meddler)
         self.nemesis.on_start = self._restarted
         self.nemesis.on_started = self._look_at_offsets
         self.clients = Clients(world, plan, self.history)

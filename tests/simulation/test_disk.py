@@ -49,6 +49,19 @@ class _Names:
         return frozenset(self.mount.listdir("/data"))
 
 
+def test_a_file_that_is_open_says_whether_its_name_leads_to_it() -> None:
+    names = _Names(1)
+    names.make("a", "b")
+    file = names.mount.open("/data/a")
+    assert file.is_in_place()
+    names.mount.rename("/data/b", "/data/a")
+    assert not file.is_in_place(), "replaced"
+    names.mount.unlink("/data/a")
+    assert not file.is_in_place(), "removed"
+    file.close()
+    assert file.is_in_place(), "nobody knows"
+
+
 def test_names_of_which_a_sync_failed_are_seen_and_in_doubt_for_ever() -> None:
     found = set()
     for seed in range(50):

@@ -7,6 +7,7 @@ check_recovery   on a copy of the disk: recover(recover(x)) = recover(x) (I10), 
 
 from segbroker.protocol.record_batch import decode_batch, gap_reason, iter_batches, read_header
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.errors import SegmentReplaced
 from segbroker.segments.partition.handler import DiskHandler
 
 from .disk import Directory, Disk, Mount
@@ -27,6 +28,8 @@ def read_log(handler: DiskHandler) -> Final:
         buffer = bytearray(plan.size_max)
         try:
             size = plan.read(memoryview(buffer))
+        except SegmentReplaced:
+            continue  # it was damaged, and is whole now
         finally:
             plan.release()
         before = offset

@@ -41,6 +41,8 @@ class World:
         self.random = self.stream("world")
         self.wall_offset_ms = 0
         self.violations: list[str] = []
+        self.is_excused = False
+        """Whether a loss was told after which no promise is left to be broken."""
         self.lines: list[str] | None = [] if keep_trace else None
         self.events = 0
         self.counts: dict[str, int] = {}
@@ -87,7 +89,7 @@ class World:
     def violation(self, text: str) -> None:
         """A promise was broken."""
         self.trace("VIOLATION", text)
-        if len(self.violations) < 20:
+        if not self.is_excused and len(self.violations) < 20:
             self.violations.append(f"at {self.now():.3f} s: {text}")
 
     def digest(self) -> str:
