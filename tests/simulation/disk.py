@@ -392,7 +392,7 @@ class MountLock:
         if self._mount.alive:
             self._mount.disk.locks.discard(self._path)
 
-    def is_in_place(self, size: int = 0) -> bool:
+    def is_in_place(self) -> bool:
         return True
 
 
