@@ -29,6 +29,7 @@ synced here.
 
 import errno
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain
@@ -469,6 +470,16 @@ class PartitionLog:
                 self._mark_unsynced()
                 raise
             return self.recovery_point
+
+    @property
+    def first_unsealed(self) -> int:
+        """The number of the first segment that is not sealed.  Without a lock."""
+        return (*self.rotating, self.active)[0].number
+
+    def sealed_since(self, number: int) -> list[int]:
+        """The numbers of the sealed segments from this one on."""
+        with self.state_lock:
+            return list(self.sealed.numbers[bisect_left(self.sealed.numbers, number) :])
 
     def is_in_place(self) -> bool:
         """Whether the files of segments that are not sealed yet, as far as they are open, are where

@@ -21,6 +21,7 @@ Never: acknowledge a batch before it is visible, give an offset to a second reco
 descriptor again after its sync has failed.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -87,6 +88,7 @@ class DiskHandler(MendingPartition):
         "_left",
         "_on_attention",
         "_rolling",
+        "_sealed_since",
         "ceiling",
         "compacting",
         "flush_state",
@@ -153,6 +155,8 @@ class DiskHandler(MendingPartition):
             now_ms,
             evicted,
         )
+        self._sealed_since = (opened.first_unsealed, opened.first_unsealed)
+        """The first segments that were not sealed at the last but one checkpoint, and the last."""
         self.compacting = Compacting(self, lambda: self._log)
         self._look_at(opened.config)
         opened.on_damage = self.mend
@@ -392,6 +396,18 @@ class DiskHandler(MendingPartition):
             self._poison(exc, opened)
             return opened is not self._log and self.wal_checkpoint()
         self._vouch(opened, end_offset)
+        return self._mend_missing()
+
+    def _mend_missing(self) -> bool:
+        """Repair what was sealed and has no file any more, as long as the WAL has its frames;
+        whether all is whole.
+
+        What was sealed before the last checkpoint may be in the file that was written then, what
+        was before the last but one is in none."""
+        since, unsealed = self._sealed_since, self._log.first_unsealed
+        if self._journaling.is_used and not self.mend_missing(since[0]):
+            return False
+        self._sealed_since = since[1], unsealed
         return True
 
     def _vouch(self, opened: PartitionLog, end_offset: int) -> None:
@@ -594,6 +610,9 @@ class DiskHandler(MendingPartition):
             try:
                 if checkpoint and not self.is_poisoned:
                     opened.sync()  # what fails finds the files open yet
+                    if not self._mend_missing():
+                        text = "a sealed segment is away, and could not be repaired"
+                        raise OSError(errno.ENOENT, text, opened.paths.folder)
             except OSError as exc:
                 failure = self._poison(exc)
             if checkpoint and self.is_poisoned:

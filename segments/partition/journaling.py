@@ -167,6 +167,11 @@ class Journaling:
         self._recalls_from = min((frame.segment for frame in found), default=segment + 1)
         return [frame for frame in found if frame.segment == segment]
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anything was given to the WAL."""
+        return self._used
+
     # As a source of the shard
 
     def take_frames(self) -> tuple[list[Frame], int]:

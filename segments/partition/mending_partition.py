@@ -137,6 +137,15 @@ class MendingPartition(FailingPartition):
             self._call_soon(stop)
         return mended.is_whole
 
+    def mend_missing(self, since: int) -> bool:
+        """Repair the sealed segments from number `since` on whose files are away; whether all are
+        whole now.  Blocking."""
+        opened = self._log
+        paths = [opened.paths.log(number) for number in opened.sealed_since(since)]
+        away = [path for path in paths if not opened.storage.exists(path)]
+        mended = [self.mend(CorruptSegment(path, 0, "the file is missing")) for path in away]
+        return all(mended)
+
     @abstractmethod
     def _recall(self, number: int) -> Sequence[Frame]:
         """What the write-ahead log still has of a segment.  Raises OSError, UnsupportedFormat."""

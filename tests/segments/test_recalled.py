@@ -67,6 +67,36 @@ def test_what_the_log_ahead_has_is_no_loss(how: str, policy: str) -> None:
     assert seen(again.get_handler("t", 0)) == ([*ALL, 15], [])
 
 
+@pytest.mark.parametrize("ends", ["stop", "checkpoint", "the checkpoint behind it"])
+def test_a_sealed_segment_that_is_away_is_put_back_before_its_frames_go(ends: str) -> None:
+    disk = MemoryStorage()
+    manager, handler = in_use(disk)
+    if ends == "the checkpoint behind it":  # the file that was written at the first is kept by it
+        assert handler.wal_checkpoint()
+    disk.unlink(LOG_1)
+    if ends == "stop":
+        manager.close()
+    else:
+        assert handler.wal_checkpoint()
+    assert rows(manager, "replayed") == [(3, 6)]
+    assert rows(manager, "gap") == []
+    if ends != "stop":
+        manager.close()
+    assert seen(manager_on(disk.after_power_cut()).get_handler("t", 0)) == (ALL, [])
+
+
+def test_its_frames_stay_where_it_cannot_be_put_back_yet() -> None:
+    disk = CrashingStorage()
+    manager, handler = in_use(disk)
+    handler.sync()
+    disk.unlink(LOG_1)
+    disk.sync_fails = True
+    assert not handler.wal_checkpoint()
+    assert rows(manager, "gap") == []
+    disk.sync_fails = False
+    assert seen(manager_on(disk.after_kill()).get_handler("t", 0)) == (ALL, [])
+
+
 def test_a_reader_who_has_the_damaged_file_open_gets_the_records() -> None:
     disk = MemoryStorage()
     _, handler = in_use(disk)
