@@ -1126,14 +1126,16 @@ def test_a_bounded_reading_of_a_pattern_that_nothing_matches_ends(
 
 
 def test_members_survive_a_restart_of_the_broker(tmp_path: Path, quick: Options) -> None:
-    daemon = start(tmp_path / "data", "--durability", "disk")
+    flags = ("--durability", "disk", "--group-consumer-heartbeat-interval-ms", "50")
+    daemon = start(tmp_path / "data", *flags)
     fill(daemon.address, "t")
-    one, two = (Member(daemon.address, "t", **quick) for _ in range(2))
+    options = {**quick, "commit_interval_ms": 200}
+    one, two = (Member(daemon.address, "t", **options) for _ in range(2))
     until(lambda: len(one.owned) == len(two.owned) == 2, one, two)
     until(lambda: len(one.values) + len(two.values) == COUNT, one, two)
     told = [list(member.told) for member in (one, two)]
     daemon.stop(signal.SIGKILL)
-    with running(tmp_path / "data", "--durability", "disk"):
+    with running(tmp_path / "data", *flags):
         more(daemon.address, "t", COUNT, 2 * COUNT)
         until(lambda: set(one.values + two.values) == set(range(2 * COUNT)), one, two)
         # Commits of their generation are taken, and nothing was given up for it.

@@ -198,13 +198,13 @@ def test_a_client_is_told_why_its_token_is_refused(guarded: Guarded) -> None:
 
 
 def test_an_issuer_that_refuses_is_the_end_at_once(guarded: Guarded) -> None:
-    began, security = time.monotonic(), by(guarded.grant(secret="guessed"))
+    """Else it would be said when connect_timeout_ms is over, behind the end of any test."""
+    security = by(guarded.grant(secret="guessed"))
     with (
         pytest.raises(AuthenticationFailed, match=r"401 \(invalid_client: no such cl") as caught,
-        Admin(guarded.address, security=security, connect_timeout_ms=60_000),
+        Admin(guarded.address, security=security, connect_timeout_ms=600_000),
     ):
         pass
-    assert time.monotonic() - began < 30
     assert "guessed" not in str(caught.value) + repr(caught.value.__cause__)
 
 
