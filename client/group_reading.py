@@ -96,7 +96,9 @@ class GroupReading:
         self._on_revoked = on_revoked
         self._on_lost = on_lost if on_lost is not None else on_revoked
         self.events = Events(progress, fetching.notify)
-        self._topics = GroupTopics(engine, changed=self._topics_changed, missing=fetching.fail)
+        self._topics = GroupTopics(
+            engine, changed=self._topics_changed, missing=fetching.fail, known=fetching.notify
+        )
         self._commits = Commits(
             engine,
             settings,
@@ -166,14 +168,15 @@ class GroupReading:
     def is_settled(self) -> bool:
         """Nothing is under way: what is read is what was given."""
         return (
-            self.membership.phase is Phase.STABLE
+            self._topics.is_known
+            and (self._topics.is_undecided or self.membership.phase is Phase.STABLE)
             and self.events.is_idle
             and self._owned == self._given == self._fetching.states.keys()
         )
 
     def has_all(self) -> bool:
         """Whether the group has nothing more for this member; that may have to be asked first."""
-        if self.membership.has_all():
+        if self._topics.is_undecided or self.membership.has_all():
             return True
         self._wake_by(0)
         return False

@@ -32,14 +32,17 @@ class GroupTopics:
         *,
         changed: Callable[[], object],
         missing: Callable[[SegbrokerError], object],
+        known: Callable[[], object] = lambda: None,
     ) -> None:
         """`changed` when the subscription is another one, `missing` with what a topic lacks, or why
-        nobody says which there are."""
+        nobody says which there are, `known` when it may be known by now what there is."""
         self.names: list[str] = []
         self._engine = engine
         self._changed = changed
         self._missing = missing
+        self._known = known
         self._pattern: re.Pattern[str] | None = None
+        self._has_looked = False
         self._is_looking = False
         self._due_ms = 0
         self._now_ms = 0
@@ -48,8 +51,17 @@ class GroupTopics:
 
     @property
     def is_undecided(self) -> bool:
-        """A pattern that matches nothing yet."""
+        """A pattern that matches nothing yet: who knows of no topic does not join."""
         return self._pattern is not None and not self.names
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what there is of it: what matches, and of each name whether it is
+        there; what is not was said."""
+        if self._pattern is not None:
+            return self._has_looked
+        views = map(self._engine.cluster.topics.get, self.names)
+        return all(view is not None and view.is_settled for view in views)
 
     @property
     def is_wanted(self) -> bool:
@@ -62,6 +74,7 @@ class GroupTopics:
 
     def match(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
+        self._has_looked = False
         self._due_ms = 0
 
     def step(self, now_ms: int) -> None:
@@ -86,13 +99,14 @@ class GroupTopics:
         self._due_ms = self._now_ms + self._engine.settings.metadata_max_age_ms
         if self._pattern is None:
             return
+        self._has_looked = True
         names = sorted(name for name in call.result() if self._pattern.fullmatch(name))
-        if names == self.names:
-            return
-        try:
-            self._set(names)
-        except ValueError as exc:  # there are too many
-            self._missing(SegbrokerError(f"pattern {self._pattern.pattern!r}: {exc}"))
+        if names != self.names:
+            try:
+                self._set(names)
+            except ValueError as exc:  # there are too many
+                self._missing(SegbrokerError(f"pattern {self._pattern.pattern!r}: {exc}"))
+        self._known()
 
     def _set(self, names: Sequence[str]) -> None:
         self._engine.cluster.want(names)
@@ -111,6 +125,7 @@ class GroupTopics:
             elif name not in self._said and view.error is not None:
                 self._said.add(name)
                 self._missing(view.error)
+        self._known()
 
 
 def _all_topics(engine: Engine) -> Call[list[str]]:

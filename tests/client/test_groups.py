@@ -1105,12 +1105,24 @@ def test_partitions_that_are_added_are_dealt_out_by_a_static_leader_that_came_ba
     again.stop()
 
 
-def test_a_topic_that_is_not_there_is_said(daemon: Daemon, topic: str) -> None:
+@pytest.mark.parametrize("stop_at_end", [False, True])
+def test_a_topic_that_is_not_there_is_said(
+    daemon: Daemon, topic: str, quick: Options, stop_at_end: bool
+) -> None:
     with (
-        Consumer(daemon.address, topic, group=topic) as consumer,
+        Consumer(daemon.address, topic, group=topic, stop_at_end=stop_at_end, **quick) as consumer,
         pytest.raises(UnknownTopicOrPartition),
     ):
-        next(iter(consumer))
+        list(consumer)
+
+
+def test_a_bounded_reading_of_a_pattern_that_nothing_matches_ends(
+    daemon: Daemon, topic: str, quick: Options
+) -> None:
+    with Consumer(
+        daemon.address, pattern=topic, group=topic, stop_at_end=True, **quick
+    ) as consumer:
+        assert list(consumer) == []
 
 
 def test_members_survive_a_restart_of_the_broker(tmp_path: Path, quick: Options) -> None:
