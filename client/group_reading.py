@@ -169,7 +169,6 @@ class GroupReading:
         """Nothing is under way: what is read is what was given."""
         return (
             self._topics.is_known
-            # Who knows of no topic does not join.
             and (self._topics.is_undecided or self.membership.phase is Phase.STABLE)
             and self.events.is_idle
             and self._owned == self._given == self._fetching.states.keys()

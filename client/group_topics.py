@@ -51,7 +51,7 @@ class GroupTopics:
 
     @property
     def is_undecided(self) -> bool:
-        """A pattern that matches nothing yet."""
+        """A pattern that matches nothing yet: who knows of no topic does not join."""
         return self._pattern is not None and not self.names
 
     @property
