@@ -110,7 +110,7 @@ def test_a_free_file_that_is_replaced_while_it_is_named_is_not_written() -> None
                 self.open(source, create=True).pwrite(bytes(SMALL.file_bytes), 0)
             super().rename(source, target)
 
-    disk: MemoryStorage = Replacing()
+    disk = Replacing()
     wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=at_once)
     wal.open()
     wal.absorbed()
