@@ -26,6 +26,7 @@ Invariants: evict floor <= log start <= log end; the log start, and the floor, n
 """
 
 import errno
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -189,7 +190,7 @@ def _unlink(log: PartitionLog, numbers: list[int]) -> None:
     for number in numbers:
         try:
             for path in (log.paths.log(number), log.paths.index(number)):
-                if log.storage.exists(path):
+                with suppress(FileNotFoundError):  # not for a directory that is away
                     log.storage.unlink(path)
         except OSError as exc:
             failure = failure or exc

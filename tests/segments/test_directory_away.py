@@ -14,6 +14,7 @@ from segbroker.segments.directory.scrubbing import Scrubber
 from segbroker.segments.directory.upkeep import VISITS_MAX
 from segbroker.segments.disk.memory import MemoryLock, MemoryStorage
 from segbroker.segments.errors import DataDirectoryGone, StorageError
+from segbroker.segments.log.deleting import delete_records_before, unlink_doomed
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -82,6 +83,22 @@ def stored(manager: DiskManager, name: str, partition: int) -> list[int]:
     manager.close()
     with DiskManager(manager.root, flushers=0) as again:
         return offsets_in(read_from(again.get_handler(name, partition), 0))
+
+
+def test_what_was_to_be_unlinked_meanwhile_is_unlinked_when_it_is_back(
+    manager: DiskManager, tmp_path: Path
+) -> None:
+    handler = manager.get_handler("memory", 0)
+    for _ in range(10):
+        append(handler, batch_of(b"x" * 200))
+    first = Path(handler._log.paths.log(0))
+    delete_records_before(handler._log, 8)
+    away = (tmp_path / "data").rename(tmp_path / "away")
+    unlink_doomed(handler._log)
+    away.rename(tmp_path / "data")
+    assert first.exists()
+    unlink_doomed(handler._log)
+    assert not first.exists()
 
 
 @pytest.mark.parametrize("name", CLASSES)

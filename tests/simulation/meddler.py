@@ -4,6 +4,7 @@
 |---|---|
 | remove_file | its name is gone; who has it open goes on with it |
 | replace_file | another one has its name: a copy of it, cut short, or an empty one |
+| cut_file | a file of the write-ahead log is cut where it is |
 
 Nothing of it is synced: a power cut may bring a name back.  Each kind of file is as likely as any
 other, however many there are.
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.settings.topic_config import Durability
 
-from .disk import Directory, Disk, Inode, Names
+from .disk import Directory, Disk, Inode, Names, Write
 from .history import History
 from .process import ROOT
 from .world import World
@@ -45,6 +46,8 @@ KINDS = {
 WHOLE_ONLY = frozenset({"snapshot"})
 """Of what only the name is looked for: another content is told by the next start.  Without it there
 is none."""
+FIXED_SIZE = frozenset({"wal", "free"})
+"""Where a cut is seen by the size alone."""
 OF_THE_WAL = frozenset({"wal", "kept", "free"})
 SEGMENT = re.compile(r"/topics/(.+)/partition_(\d+)/.*_segment_(\d+)\.log")
 
@@ -66,7 +69,9 @@ class Meddler:
         assert isinstance(top, Directory)
         for path, directory, name, inode in _files(top, ""):
             for what, pattern in KINDS.items():
-                if pattern.fullmatch(path) and (is_seen or what not in WHOLE_ONLY):
+                is_fit = is_seen or what not in WHOLE_ONLY
+                is_fit = is_fit and (kind != "cut_file" or what in FIXED_SIZE)
+                if pattern.fullmatch(path) and is_fit:
                     found.setdefault(what, []).append((path, directory, name, inode))
         if not found:
             return
@@ -80,6 +85,11 @@ class Meddler:
         if kind == "remove_file":
             self.world.trace(kind, path)
             directory.change(lambda names: _drop(names, name))
+            return
+        if kind == "cut_file":
+            size = random.choice((0, len(inode.content) // 2))
+            self.world.trace(kind, path, size)
+            inode.write(Write(size, None))
             return
         sizes = (len(inode.content), len(inode.content) // 2, 0)
         size = sizes[0] if what in WHOLE_ONLY else random.choice(sizes)

@@ -13,8 +13,8 @@
 | sync_error, write_error | the next one fails with EIO |
 | wal_error | the next write of the WAL does |
 | clock_jump | the wall clock jumps, forwards or back |
-| remove_file, replace_file | somebody does that to a file, and the broker has the time to see it |
-| take_file | one of the two, and a crash before it had |
+| remove_file, replace_file, cut_file | somebody does that, and the broker has the time to see it |
+| take_file | one of these, and a crash before it had |
 
 In some seeds syncs of directories fail with EIO by chance, any of them, alone and in streaks.
 """
@@ -134,7 +134,7 @@ class Nemesis:
                 self.disk.wal_errors += 1
             case "clock_jump":
                 self.world.wall_offset_ms += self.random.choice((-3_600_000, 2_000, 7_200_000))
-            case "remove_file" | "replace_file":
+            case "remove_file" | "replace_file" | "cut_file":
                 await self._meddle(kind)
             case "take_file":
                 await self._take_file()
@@ -144,7 +144,7 @@ class Nemesis:
         process, random = self.process, self.meddler.random
         if process is None or process.ended.is_set():
             return
-        kind = random.choice(("remove_file", "replace_file"))
+        kind = random.choice(("remove_file", "replace_file", "cut_file"))
         self.meddler.strike(kind, process.manager, is_seen=False)
         await trio.sleep(random.choice((0.0, random.uniform(0.0, 1.0))))
         await self.end(random.choice(("kill", "power_cut")))

@@ -32,7 +32,7 @@ YOUNG_SHARE: Final = 0.1
 CLASS_CHANGES_SHARE: Final = 0.25
 NAMES_SHARE: Final = 0.25
 FILES_SHARE: Final = 0.2
-FILES: Final = ("remove_file", "replace_file", "take_file")
+FILES: Final = ("remove_file", "replace_file", "cut_file", "take_file")
 """What somebody does to files of a running broker."""
 HASTY_SHARE: Final = 0.5
 STAYING: Final = ("fsync", "fsync", "disk", "memory")
