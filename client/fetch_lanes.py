@@ -141,7 +141,7 @@ class FetchLanes:
         """Ask whoever can be asked."""
         self._look(now_ms)
         if self._wanting and self._prefetched.is_full:
-            self._prefetched.give_way()
+            self._prefetched.give_way(self._states.values())
         if self._wanting and not self._prefetched.is_full:
             self._silence.wanted(now_ms)
         else:

@@ -21,7 +21,7 @@ of the sizes of what is ready and not stale.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from segbroker.protocol.record_batch import BatchHeader
 
@@ -203,11 +203,11 @@ class Prefetched:
             kept.append(fetched)
         self.ready = kept
 
-    def give_way(self) -> None:
+    def give_way(self, states: Iterable[PartitionState]) -> None:
         """Forget batches of paused partitions, the last ones first, until these hold less than half
         of what may be held: the others have no room, and nobody takes what is paused."""
         excess = -(self._settings.prefetch_bytes // 2)
-        excess += sum(fetched.size for fetched in self.ready if fetched.state.paused)
+        excess += sum(state.buffered_bytes for state in states if state.paused)
         if excess <= 0:
             return
         kept: deque[Fetched] = deque()
