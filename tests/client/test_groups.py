@@ -159,6 +159,23 @@ def test_a_bounded_reading_of_other_topics_ends_behind_their_records(
             assert len(list(consumer)) == count
 
 
+def test_a_bounded_reading_of_a_topic_that_another_member_reads_ends(
+    daemon: Daemon, topic: str, quick: Options
+) -> None:
+    """The group has nothing to tell it then."""
+    other = f"{topic}.other"
+    with Admin(daemon.address) as admin:
+        for name in (topic, other):
+            admin.create_topic(name, partitions=1)
+    member = Member(daemon.address, other, topic, **quick)
+    until(lambda: len(member.owned) == 1)
+    with Consumer(daemon.address, topic, group=topic, stop_at_end=True, **quick) as consumer:
+        assert not list(consumer)
+        consumer.subscribe([topic, other])
+        assert not list(consumer)
+    member.stop()
+
+
 def test_two_members_share_and_the_one_that_stays_takes_over(
     daemon: Daemon, filled: str, quick: Options
 ) -> None:
