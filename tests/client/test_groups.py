@@ -159,6 +159,20 @@ def test_a_bounded_reading_of_other_topics_ends_behind_their_records(
             assert len(list(consumer)) == count
 
 
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
+def test_who_joins_a_group_of_the_newer_protocol_by_the_classic_one_does_not_end_before_its_share(
+    daemon: Daemon, filled: str, assignor: str
+) -> None:
+    first = Member(daemon.address, filled, **BY_BROKER)
+    until(lambda: len(first.owned) == PARTITIONS)
+    given: set[TopicPartition] = set()
+    options = {"assignors": [assignor], "on_assigned": given.update, **QUICK}
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **options) as other:
+        list(other)
+        assert len(given) == PARTITIONS // 2
+    first.stop()
+
+
 def test_a_bounded_reading_of_a_topic_that_another_member_reads_ends(
     daemon: Daemon, topic: str, quick: Options
 ) -> None:
