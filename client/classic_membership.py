@@ -138,7 +138,7 @@ class ClassicMembership:
         return self.phase is Phase.STABLE
 
     def has_all(self) -> bool:
-        return not self.is_cooperative or self._share.is_whole(self._standing)
+        return self._share.is_whole(self._standing)
 
     @property
     def _standing(self) -> Standing:
@@ -148,7 +148,8 @@ class ClassicMembership:
         topics = self._engine.cluster.topics
         wanted = [topics[name] for name in self._holder.topics() if name in topics]
         partitions = [(view.name, n) for view in wanted for n in range(view.partition_count)]
-        return is_all_assigned(self.coordinator, standing, partitions)
+        given = [(topics[name].topic_id, n) for name, n in self._given if name in topics]
+        return is_all_assigned(self.coordinator, standing, partitions, given)
 
     def _heard_of_share(self, is_whole: bool) -> None:
         if not is_whole:

@@ -205,7 +205,7 @@ class ConsumerMembership(HeartbeatingMember):
         self._said = self._saying
         if self._answers:
             self._owes_answer = self._answers = False
-            self._holder.settled()
+        self._holder.settled()  # it may be by this, also where it is given what it has
         if given is not None:
             self._given = given
             self._share.forget()

@@ -9,13 +9,14 @@ A member cannot tell that from what it was given.  If those that read to the end
 ones that have just come would end with nothing; and what one of them was to get would be read by
 nobody, if the member that gave it up comes to its end before it hears that it is to have it back.
 
-    KIP-848            the group says what a member has, and what it is to have: both are the same
-    classic, by steps  all partitions of the member's topics are somebody's, and nobody is joining
-    classic, eager     who is given something is given all: nothing is asked
+    KIP-848   the group says what a member has, and what it is to have: both are the same; so it is
+              for a member of the classic protocol in such a group
+    classic   all partitions of the member's topics are somebody's, and nobody is joining
 
 What cannot be told counts as whole: the member may not describe its group, the broker does not know
 the request, or it is a group of a strange strategy, which leaves partitions out, for longer than a
-rebalance may take.  While no broker answers, it goes on asking.
+rebalance may take.  While no broker answers, it goes on asking.  So it does where the group is not
+there: the member hears that by its heartbeat, and joins again.
 
 Invariant: one question at a time.
 Source: KIP-429 (a partition is given up in one generation and given in the next), KIP-848
@@ -26,6 +27,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from segbroker.protocol.consumer_protocol import assigned_partitions
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -48,7 +50,7 @@ from .errors import SegbrokerError, check_code
 # The group is working out who gets what.
 ASSIGNING: Final = "Assigning"
 STABLE: Final = "Stable"
-# Said of a group of another type, too.
+# It is not there, or of another type.
 DEAD: Final = "Dead"
 
 
@@ -146,6 +148,8 @@ def is_target_reached(
     )
     assert isinstance(reply, ConsumerGroupDescribeResponse)
     (group,) = reply.groups
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return False
     check_code(group.error_code, f"group {group.group_id!r}", group.error_message)
     known = set(given)
     return group.group_state != ASSIGNING and any(
@@ -156,15 +160,21 @@ def is_target_reached(
 
 
 def is_all_assigned(
-    coordinator: Coordinator, standing: Standing, partitions: Collection[tuple[str, int]]
+    coordinator: Coordinator,
+    standing: Standing,
+    partitions: Collection[tuple[str, int]],
+    given: Collection[tuple[object, int]],
 ) -> Call[bool]:
-    """Classic: whether each of these is somebody's, and the member is one of those."""
+    """Classic: whether each of these is somebody's, and the member is one of those.
+
+    given: what it has, by the ids of the topics, for a group of KIP-848.
+    """
     reply = yield from coordinator.ask(DescribeGroupsRequest(groups=[coordinator.key]), _codes)
     assert isinstance(reply, DescribeGroupsResponse)
     (group,) = reply.groups
-    check_code(group.error_code, f"group {group.group_id!r}", group.error_message)
     if group.group_state == DEAD:
-        return True
+        return (yield from is_target_reached(coordinator, standing, given))
+    check_code(group.error_code, f"group {group.group_id!r}", group.error_message)
     if group.group_state != STABLE:
         return False
     if all(member.member_id != standing.member_id for member in group.members):

@@ -159,6 +159,37 @@ def test_a_bounded_reading_of_other_topics_ends_behind_their_records(
             assert len(list(consumer)) == count
 
 
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
+def test_who_joins_a_group_of_the_newer_protocol_by_the_classic_one_does_not_end_before_its_share(
+    daemon: Daemon, filled: str, assignor: str
+) -> None:
+    first = Member(daemon.address, filled, **BY_BROKER)
+    until(lambda: len(first.owned) == PARTITIONS)
+    given: set[TopicPartition] = set()
+    options = {"assignors": [assignor], "on_assigned": given.update, **QUICK}
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **options) as other:
+        list(other)
+        assert len(given) == PARTITIONS // 2
+    first.stop()
+
+
+def test_a_bounded_reading_of_a_topic_that_another_member_reads_ends(
+    daemon: Daemon, topic: str, quick: Options
+) -> None:
+    """The group has nothing to tell it then."""
+    other = f"{topic}.other"
+    with Admin(daemon.address) as admin:
+        for name in (topic, other):
+            admin.create_topic(name, partitions=1)
+    member = Member(daemon.address, other, topic, **quick)
+    until(lambda: len(member.owned) == 1)
+    with Consumer(daemon.address, topic, group=topic, stop_at_end=True, **quick) as consumer:
+        assert not list(consumer)
+        consumer.subscribe([topic, other])
+        assert not list(consumer)
+    member.stop()
+
+
 def test_two_members_share_and_the_one_that_stays_takes_over(
     daemon: Daemon, filled: str, quick: Options
 ) -> None:
