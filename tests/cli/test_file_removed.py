@@ -85,6 +85,23 @@ def test_so_it_does_where_its_file_was_cut_off(data: Path) -> None:
     assert in_process("verify", str(data)).returncode == ExitCode.OK
 
 
+def test_the_status_says_where_only_a_restart_makes_a_partition_writable(data: Path) -> None:
+    daemon = start(data)
+    with Admin(daemon.address) as admin:
+        config = {"segment.bytes": "512", "max.message.bytes": "512"}
+        admin.create_topic("t", partitions=1, config=config)
+    send(daemon, b"before")
+    for path in data.glob("topics/t/partition_0/*.log"):  # an empty one is in its place
+        path.unlink()
+        path.touch()
+    send(daemon, bytes(400))  # into the next segment: this one is synced
+    until(lambda: b"restart" in in_process("broker", "status", "-b", daemon.address).stdout)
+    daemon.stop()
+    with running(data) as again:
+        assert stored(again) == [b"before", bytes(400)]
+        assert b"no problems" in in_process("broker", "status", "-b", again.address).stdout
+
+
 @pytest.mark.parametrize("take", [Path.unlink, cut])
 def test_another_file_of_the_write_ahead_log_takes_the_place_of_one_that_is_away(
     data: Path, take: Callable[[Path], None]
