@@ -128,16 +128,26 @@ def test_another_file_of_the_write_ahead_log_takes_the_place_of_one_that_is_away
         assert not again.events("wal_frames_missing")
 
 
+def cut_snapshots(meta: Path) -> None:
+    for path in meta.glob("snapshot-*.msgpack"):
+        cut(path)
+
+
+@pytest.mark.parametrize("take", [shutil.rmtree, cut_snapshots])
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_metadata_that_was_removed_is_written_anew(data: Path, how: signal.Signals) -> None:
-    daemon = start(data)
-    with Admin(daemon.address) as admin:
-        admin.create_topic("t", partitions=1)
-    send(daemon, b"before")
+def test_metadata_that_was_removed_is_written_anew(
+    data: Path, how: signal.Signals, take: Callable[[Path], None]
+) -> None:
+    with running(data) as daemon:
+        with Admin(daemon.address) as admin:
+            admin.create_topic("t", partitions=1)
+        send(daemon, b"before")
+    daemon = start(data)  # nothing has changed since
     meta = data / "meta"
-    shutil.rmtree(meta)
+    there = set(meta.glob("snapshot-*.msgpack"))
+    take(meta)
     if how is signal.SIGKILL:
-        until(lambda: list(meta.glob("snapshot-*.msgpack")) != [])
+        until(lambda: not there >= set(meta.glob("snapshot-*.msgpack")))
         assert daemon.events("snapshot_removed")
     assert daemon.stop(how) == (ExitCode.OK if how is signal.SIGTERM else -how)
     with running(data) as again:
