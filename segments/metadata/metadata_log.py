@@ -46,7 +46,7 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from ..disk.storage import TEMPORARY, Storage, make_dirs, read_file, replace_file
+from ..disk.storage import TEMPORARY, Storage, make_dirs, read_file, replace_file, size_of
 from ..errors import CorruptMetadata, CorruptSegment
 from ..witness import SNAPSHOT, least, say_least, witness_folder
 from . import metadata
@@ -370,25 +370,23 @@ class MetadataLog:
             self.save()
 
     def look(self) -> None:
-        """Have the next `settle` or `absorb` save a snapshot, if somebody has removed the newest:
-        no start would do without it.  Blocking, but it waits for no other thread."""
+        """Have the next `settle` or `absorb` save a snapshot, if somebody has removed the newest or
+        cut it off: no start would do without it.  Blocking, but it waits for no other thread."""
         if not self._saving.acquire(blocking=False):
             return  # another takes its place
         try:
             path = self._path(self._number)
-            is_gone = not self._storage.exists(path)
-            if is_gone:
-                try:
-                    self._storage.open(path, read_only=True).close()
-                except OSError as exc:  # or the whole directory is away, which says so
-                    is_gone = isinstance(exc, FileNotFoundError)
+            try:
+                is_gone = size_of(self._storage, path) < self._saved_size
+            except OSError as exc:  # or the whole directory is away, which says so
+                is_gone = isinstance(exc, FileNotFoundError)
         finally:
             self._saving.release()
         if is_gone and self.is_settled:
             log.error("snapshot_removed", path=path)
             with self._lock:
                 self._doubts += 1
-                self._why = f"{path} was removed under the broker"
+                self._why = f"{path} was removed or cut off under the broker"
 
     def settle(self) -> bool:
         """Save a snapshot if an event is in doubt; whether none is any more."""

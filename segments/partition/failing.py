@@ -50,6 +50,7 @@ class FailingPartition(PartitionView, ABC):
         "_wal_failed",
         "on_recovered",
         "wants_attention",
+        "why_still",
     )
 
     def __init__(
@@ -65,6 +66,8 @@ class FailingPartition(PartitionView, ABC):
             self.read_only = PartitionDamaged(topic, partition, opened.damage)
         self.on_recovered: Callable[[], None] | None = None
         """Told when the log was opened again after a failure: its end may be another one."""
+        self.why_still = ""
+        """What the last try to open the log again met, where that does not end by itself."""
         self.wants_attention = False
         self._call_soon = call_soon
         self._reopen = reopen
@@ -182,6 +185,7 @@ class FailingPartition(PartitionView, ABC):
                     self._log = opened  # under the locks: who waits for one goes by this one
         except (OSError, StorageError) as exc:
             self._retry.failed(now_ms, passes=passes)
+            self.why_still = "" if passes else str(exc)
             if not passes:
                 old.give_back()
             log.warning("still_read_only", path=old.paths.folder, error=str(exc))
@@ -193,6 +197,7 @@ class FailingPartition(PartitionView, ABC):
         def writable() -> None:
             self._wal_failed = None  # first: who sees no reason to be read-only sees no failure
             self.read_only = None
+            self.why_still = ""
             if opened.damage and opened.config.on_corruption is not OnCorruption.GAP:
                 self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
             else:

@@ -84,6 +84,22 @@ def test_so_it_does_where_its_file_was_cut(data: Path) -> None:
     assert in_process("verify", str(data)).returncode == ExitCode.OK
 
 
+def test_the_status_says_where_only_a_restart_makes_a_partition_writable(data: Path) -> None:
+    daemon = start(data)
+    with Admin(daemon.address) as admin:
+        config = {"segment.bytes": "512", "max.message.bytes": "512"}
+        admin.create_topic("t", partitions=1, config=config)
+    send(daemon, b"before")
+    for path in data.glob("topics/t/partition_0/*.log"):
+        truncate(path)
+    send(daemon, bytes(400))  # into the next segment: this one is synced
+    until(lambda: b"restart" in in_process("broker", "status", "-b", daemon.address).stdout)
+    daemon.stop()
+    with running(data) as again:
+        assert stored(again) == [b"before", bytes(400)]
+        assert b"no problems" in in_process("broker", "status", "-b", again.address).stdout
+
+
 @pytest.mark.parametrize("go_away", [Path.unlink, truncate])
 def test_another_file_of_the_write_ahead_log_takes_the_place_of_one_that_is_away(
     data: Path, go_away: Callable[[Path], object]
@@ -110,16 +126,26 @@ def test_another_file_of_the_write_ahead_log_takes_the_place_of_one_that_is_away
         assert not again.events("wal_frames_missing")
 
 
+def cut_snapshots(meta: Path) -> None:
+    for path in meta.glob("snapshot-*.msgpack"):
+        truncate(path)
+
+
+@pytest.mark.parametrize("take", [shutil.rmtree, cut_snapshots])
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_metadata_that_was_removed_is_written_anew(data: Path, how: signal.Signals) -> None:
-    daemon = start(data)
-    with Admin(daemon.address) as admin:
-        admin.create_topic("t", partitions=1)
-    send(daemon, b"before")
+def test_metadata_that_was_removed_is_written_anew(
+    data: Path, how: signal.Signals, take: Callable[[Path], None]
+) -> None:
+    with running(data) as daemon:
+        with Admin(daemon.address) as admin:
+            admin.create_topic("t", partitions=1)
+        send(daemon, b"before")
+    daemon = start(data)  # nothing has changed since
     meta = data / "meta"
-    shutil.rmtree(meta)
+    there = set(meta.glob("snapshot-*.msgpack"))
+    take(meta)
     if how is signal.SIGKILL:
-        until(lambda: list(meta.glob("snapshot-*.msgpack")) != [])
+        until(lambda: not there >= set(meta.glob("snapshot-*.msgpack")))
         assert daemon.events("snapshot_removed")
     assert daemon.stop(how) == (ExitCode.OK if how is signal.SIGTERM else -how)
     with running(data) as again:
