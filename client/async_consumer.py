@@ -208,6 +208,12 @@ class AsyncConsumer(Generic[Notice]):
         """What is being read; of a subscribed topic after its partitions are known."""
         return list(self._reading.fetching.states)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether there is nothing more to come, of a consumer with `stop_at_end`: a `poll` that
+        returns nothing may have waited for too short a time."""
+        return self._reading.is_ended
+
     def seek(self, topic: str, partition: int, to: Start) -> None:
         """Go on at `to`: an offset, "start", "end", -n, or a datetime."""
         self._driver.check_thread()

@@ -257,6 +257,13 @@ class Consumer(Generic[Notice]):
         """What is being read; of a subscribed topic after its partitions are known."""
         return list(self._reading.fetching.states)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether there is nothing more to come, of a consumer with `stop_at_end`: a `poll` that
+        returns nothing may have waited for too short a time."""
+        with self._lock:
+            return self._reading.is_ended
+
     def seek(self, topic: str, partition: int, to: Start) -> None:
         """Go on at `to`: an offset, "start", "end", -n, or a datetime."""
         with self._driver.lock:

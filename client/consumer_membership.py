@@ -164,6 +164,7 @@ class ConsumerMembership(HeartbeatingMember):
         is_new = is_joining or topics != self._said
         if is_new:
             self._subscribes_anew()
+            self._share.forget()
         self._answers = self._can_answer
         has: Mapping[TopicPartition, UUID] | None = None
         if is_joining:

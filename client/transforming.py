@@ -87,7 +87,7 @@ def transform(
         # Until all is committed they come again by the next poll, whatever ends this, and where.
         records = _records(consumer._poll(size.records_count, wait_ms, is_shown=False))
         if not records:
-            if consumer._reading.is_ended:
+            if consumer.is_at_end:
                 return
             continue
         size.begins()
@@ -133,7 +133,7 @@ async def async_transform(
     while True:
         records = _records(await consumer._poll(size.records_count, wait_ms, is_shown=False))
         if not records:
-            if consumer._reading.is_ended:
+            if consumer.is_at_end:
                 return
             continue
         size.begins()

@@ -54,6 +54,11 @@ def test_what_is_sent_comes_back(run: Run, daemon: Daemon, topic: str) -> None:
             records = [record async for record in consumer]
         assert Record(topic, 1, 0, 5, b"k", b"v", ()) in records
         assert [r.value for r in records if r.partition == 0] == numbers(5_000)
+        async with AsyncConsumer(daemon.address, topic, stop_at_end=True) as consumer:
+            polled: list[Record] = []
+            while not consumer.is_at_end:
+                polled += await consumer.poll()
+        assert sorted(polled) == sorted(records)
 
     run(main)
 

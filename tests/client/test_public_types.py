@@ -235,6 +235,7 @@ def what_one_call_gives_the_other_takes(consumer: Consumer, producer: Producer) 
     consumer.commit(positions)
     consumer.commit(consumer.committed())
     consumer.offsets_for_times(dict.fromkeys(consumer.assignment, 0))
+    assert isinstance(consumer.is_at_end, bool)
     producer.send_offsets(positions, consumer.group_metadata)
     producer.send("t", b"", headers={"name": b"value"})
     with Admin() as admin:
