@@ -171,6 +171,8 @@ class ShardFiles:
         self._free: list[str] = []
         self._lock = threading.Lock()
         self._naming = threading.Lock()
+        self._kept_size = 0
+        """Bytes of the newest kept file of ENDs."""
         self.count = 0
         """Files that exist, used or free."""
 
@@ -326,12 +328,15 @@ class ShardFiles:
     def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
         """Write END frames into a kept file of a number that was claimed.  Durable when this
         returns.  Raises OSError: nothing counts on it, and it may be there."""
-        write_kept(self._storage, self.folder, number, frames, self._naming, self._owner)
+        self._kept_size = write_kept(
+            self._storage, self.folder, number, frames, self._naming, self._owner
+        )
 
     def lacks_kept(self, number: int) -> bool:
-        """Whether somebody has removed a kept file; not where that cannot be told.  Blocking."""
+        """Whether somebody has removed the newest kept file of ENDs, or cut it off; not where that
+        cannot be told.  Blocking."""
         try:
-            return kept_path("", number)[1:] not in self._storage.listdir(self.folder)
+            return size_of(self._storage, kept_path(self.folder, number)) < self._kept_size
         except OSError as exc:
             return isinstance(exc, FileNotFoundError)
 

@@ -105,17 +105,17 @@ def write_kept(
     frames: Iterable[Frame],
     naming: Naming = ALONE,
     owner: int = 0,
-) -> None:
-    """Keep these frames for the next start.  naming: as for `copy_out`.  owner: whose they are, for
-    the header.  Durable when this returns.  Raises OSError: it may be there then, without its
-    markers."""
+) -> int:
+    """Keep these frames for the next start; the bytes of their file.  naming: as for `copy_out`.
+    owner: whose they are, for the header.  Durable when this returns.  Raises OSError: it may be
+    there then, without its markers."""
     make_dirs(storage, folder)
     salt = int.from_bytes(storage.random_bytes(8), "big")
     parts: list[Buffer] = []
     for lsn, frame in enumerate(frames):
         parts += encode_frame(frame, lsn, 0, salt)
     header = Header(SHARD_OF_STARTS, 0, number, salt, owner=owner)
-    _write(storage, folder, header, parts, naming)
+    return _write(storage, folder, header, parts, naming)
 
 
 def remove_kept(storage: Storage, folder: str, number: int, naming: Naming = ALONE) -> None:
@@ -145,7 +145,7 @@ def holes_of(scanned: Scanned) -> list[Hole]:
 
 def _write(
     storage: Storage, folder: str, header: Header, parts: list[Buffer], naming: Naming
-) -> None:
+) -> int:
     header = header._replace(size=FRAMES_BEGIN + sum(map(len, parts)) + HEADER_SIZE)
     path = kept_path(folder, header.sequence)
     temporary = path + TEMPORARY
@@ -160,3 +160,4 @@ def _write(
             storage.unlink(temporary)
         raise
     make_marker(storage, folder, KEPT, header.sequence)
+    return header.size

@@ -450,10 +450,11 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "nobody_gets_a_name_while_what_is_kept_is_written",
         "wal.files",
-        "        write_kept(self._storage, self.folder, number, frames, self._naming, "
-        "self._owner)\n",
+        "        self._kept_size = write_kept(\n"
+        "            self._storage, self.folder, number, frames, self._naming, self._owner\n"
+        "        )\n",
         "        with self._naming:\n"
-        "            write_kept(self._storage, self.folder, number, frames)\n",
+        "            self._kept_size = write_kept(self._storage, self.folder, number, frames)\n",
         "tests.segments.test_failing_wal_names:"
         "test_a_file_is_made_while_a_checkpoint_writes_what_it_keeps",
     ),
