@@ -189,7 +189,7 @@ class Outcomes:
             put_back(batch)  # behind its deadline it expires there
             self._hold(queue, now_ms, delayed=True)
         else:
-            self._give_up(batch, error)
+            self._refused(batch, error)
 
     def _ends_transaction(self, batch: ProducerBatch, code: ErrorCode) -> bool:
         """Whether this is nothing to be mended within the transaction.
@@ -231,11 +231,14 @@ class Outcomes:
 
     def finish(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         """It is in the log, or with acks=0 with the kernel; offset -1: nobody knows where."""
-        sealed = batch.queue.sealed
-        if not (sealed and sealed[0].is_sent):
-            batch.queue.failures = 0
+        _goes_on(batch.queue)
         batch.finish(base_offset, log_append_time_ms)
         self._accumulator.finished(batch)
+
+    def _refused(self, batch: ProducerBatch, error: SegbrokerError) -> None:
+        """For what it is: the broker need not be spared."""
+        _goes_on(batch.queue)
+        self._give_up(batch, error)
 
     def _give_up(self, batch: ProducerBatch, error: SegbrokerError) -> None:
         batch.fail(error)
@@ -277,6 +280,13 @@ class Outcomes:
             error = TimedOut(f"{message}; {NOBODY}")
             error.__cause__ = LeaderNotAvailable(f"{_where(queue)}: {NOBODY}")
         return error
+
+
+def _goes_on(queue: PartitionQueue) -> None:
+    """An answer was final: the next failure is a first one.  What came back goes alone all the
+    same."""
+    sealed = queue.sealed
+    queue.failures = min(queue.failures, 1) if sealed and sealed[0].is_sent else 0
 
 
 def _is_oldest(batch: ProducerBatch) -> bool:

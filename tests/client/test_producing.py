@@ -570,6 +570,36 @@ def test_what_may_be_there_is_not_repeated_where_it_is_refused_and_later_ones_ar
     assert world.stored("a") == [b"known", *numbers(100)]
 
 
+def test_records_that_are_refused_for_themselves_do_not_hold_up_the_others_ever_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was behind one comes back; but each refusal is an answer, and none says that the broker
+    is to be spared."""
+    world = World()
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"known")
+    sender.flush()
+    partition = world.cluster.topics["a"][0]
+    append = partition.append
+
+    def refuse(data: bytes) -> tuple[int, int]:
+        is_bad = b"bad" in decode_batch(data).values()
+        return (ErrorCode.MESSAGE_TOO_LARGE, -1) if is_bad else append(data)
+
+    monkeypatch.setattr(partition, "append", refuse)
+    began_ms = world.now_ms
+    refused = 20
+    for number in range(refused):
+        for value in (b"bad", b"%d" % number):
+            sender.send("a", value)
+        sender.accumulator.seal_due(world.now_ms)
+    sender.flush()
+    assert len(sender.accumulator.take_undelivered()) == refused
+    assert world.stored("a") == [b"known", *(b"%d" % number for number in range(refused))]
+    backoff_ms = world.engine.settings.retry_backoff_ms
+    assert world.now_ms - began_ms <= refused * 2 * backoff_ms
+
+
 def test_what_may_be_there_is_not_repeated_when_what_was_before_it_is_given_up() -> None:
     world = World()
     sender = Sender(world, linger_ms=0, delivery_timeout_ms=5_000)
