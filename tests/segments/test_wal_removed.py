@@ -260,13 +260,13 @@ def test_free_files_of_a_directory_that_is_away_are_not_forgotten(
     disk.held.release()
 
 
-def cut(disk: MemoryStorage, path: str) -> None:
+def empty(disk: MemoryStorage, path: str) -> None:
     disk.open(path).truncate(0)
 
 
 @pytest.mark.parametrize(
     ("take", "is_looked_for"),
-    [(MemoryStorage.unlink, True), (MemoryStorage.unlink, False), (cut, True)],
+    [(MemoryStorage.unlink, True), (MemoryStorage.unlink, False), (empty, True)],
 )
 def test_a_file_of_what_vouches_for_logs_is_written_anew(
     take: Callable[[MemoryStorage, str], None], is_looked_for: bool
