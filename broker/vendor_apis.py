@@ -120,6 +120,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "storage": asdict(storage),
         "volume_full": await why_volume_full(core),
         "metadata_unsettled": core.topics.manager.why_unsettled,
+        "metadata_not_saved": core.topics.manager.why_not_saved,
         "read_only": await _told(_read_only(core)),
         "not_opened": await _told(_not_opened(core)),
         "wal": asdict(core.topics.manager.wal.statistics()),

@@ -43,6 +43,11 @@ def concerns(info: Info) -> Iterator[str]:
     """What an operator has to look at, one line each."""
     if why := info.get("metadata_unsettled"):
         yield f"the metadata cannot be written, and changes to it are refused: {why}"
+    elif why := info.get("metadata_not_saved"):
+        yield (
+            "the snapshot of the metadata cannot be written; until it can the write-ahead log keeps"
+            f" what has changed, as far as it has room: {why}"
+        )
     yield from info.get("volume_full", ())
     yield from _of_partitions(info)
     yield from _of_listeners(info)

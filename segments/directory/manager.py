@@ -452,6 +452,11 @@ class DiskManager:
         return self._metadata.why_unsettled
 
     @property
+    def why_not_saved(self) -> str | None:
+        """Why the snapshot of the metadata could not be replaced last; None: it could."""
+        return self._metadata.why_not_saved
+
+    @property
     def _lock_path(self) -> str:
         return f"{self.root}/LOCK"
 

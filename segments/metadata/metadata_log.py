@@ -120,6 +120,7 @@ class MetadataLog:
         self._doubts = 0
         self._doubts_settled = 0
         self._why = ""
+        self._not_saved = ""
 
     @property
     def is_settled(self) -> bool:
@@ -139,6 +140,11 @@ class MetadataLog:
     def why_unsettled(self) -> str | None:
         """What failed last while an event is in doubt; None: none is."""
         return None if self.is_settled else self._why
+
+    @property
+    def why_not_saved(self) -> str | None:
+        """What the last snapshot failed by; None: it did not."""
+        return self._not_saved or None
 
     @property
     def last_seq(self) -> int:
@@ -334,6 +340,14 @@ class MetadataLog:
 
     def save(self) -> None:
         """Replace the snapshot; durable when this returns.  Raises OSError."""
+        try:
+            self._save()
+        except OSError as exc:
+            self._not_saved = str(exc)
+            raise
+        self._not_saved = ""
+
+    def _save(self) -> None:
         with self._saving:
             with self._lock:
                 state, doubts = self.state, self._doubts

@@ -19,6 +19,8 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
 from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.directory import upkeep
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import (
@@ -158,6 +160,44 @@ async def test_a_vendor_request_is_refused_with_code_class_and_detail(
         assert error["code"] == code
         assert error["class"] == ErrorCode.of(code).name
         assert error["detail"]
+
+
+async def test_the_server_tells_why_the_snapshot_of_its_metadata_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though nothing is in doubt, as the write-ahead log has it."""
+
+    class Refusing(MemoryStorage):
+        refused = ""
+
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+            if create and self.refused and self.refused in path:
+                raise PermissionError(errno.EACCES, "nobody may write there", path)
+            return super().open(path, create=create, read_only=read_only)
+
+    monkeypatch.setattr(upkeep, "SNAPSHOT_TICK_MS", 0)
+    disk = Refusing()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+
+        async def told() -> Any:  # noqa: ANN401 - from the wire
+            return (await client.ask_vendor(VendorKey.SERVER_INFO, {}))["metadata_not_saved"]
+
+        disk.refused = "/meta/"
+        await client.create("t")
+        with trio.fail_after(60):
+            while await told() is None:
+                await trio.lowlevel.checkpoint()
+        info: dict[str, Any] = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+        assert info["metadata_unsettled"] is None
+        (line,) = [line for line in concerns(info) if "metadata" in line]
+        assert "nobody may write there" in line
+        disk.refused = ""
+        with trio.fail_after(60):
+            while await told() is not None:
+                await trio.lowlevel.checkpoint()
 
 
 async def test_the_server_tells_why_its_metadata_cannot_be_written() -> None:
