@@ -287,7 +287,7 @@ class Fetching:
         return (
             self.stop_at_end
             and bool(self.states)
-            and not self.prefetched.ready
+            and self.prefetched.is_empty
             and not self.prefetched.errors
             and all(state.at_stop and not state.resolving for state in self.states.values())
             and not self.subscription.awaited()
@@ -311,7 +311,9 @@ class Fetching:
         self._lanes.step(now_ms)
         if not self.stop_at_end:
             self._holding.look(now_ms)
-        elif not (self.prefetched.ready or self.prefetched.errors or self.subscription.awaited()):
+        elif self.prefetched.is_empty and not (
+            self.prefetched.errors or self.subscription.awaited()
+        ):
             self._holding.tell_unserved()
 
     def next_wake_ms(self) -> int | None:

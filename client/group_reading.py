@@ -181,6 +181,11 @@ class GroupReading:
         self._wake_by(0)
         return False
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it is no member, until the caller asks for more: it was away for too long."""
+        return self.membership.phase is Phase.OUT
+
     def came_back(self, now_ms: int) -> None:
         """The caller asks for more."""
         self._progress.came_back()

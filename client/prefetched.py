@@ -14,14 +14,15 @@ here: for it the position only moves.
 What goes wrong is tried again and goes wrong again, also while the caller is busy for hours, so of
 each partition one error waits: the last.
 
-What is paused stays where it is, and gives way where it would leave the others no room (0509).
+What is paused gives way where it would leave the others no room (0509).  Else it waits beside what
+is ready, so that nobody has to go over it, and goes in front of that when it is resumed (0516).
 
 Invariant: buffered_bytes is the sum over all partitions of their buffered_bytes, which is the sum
-of the sizes of what is ready and not stale.
+of the sizes of what is ready or aside, and not stale.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from segbroker.protocol.record_batch import BatchHeader
 
@@ -40,6 +41,8 @@ class Prefetched:
     def __init__(self, settings: ConsumerSettings, on_room: Callable[[], object]) -> None:
         """`on_room` is called when taking made room for another fetch."""
         self.ready: deque[Fetched] = deque()
+        # What `take` has found to be paused, or held: it came before all that is ready.
+        self._aside: dict[PartitionState, deque[Fetched]] = {}
         # What went wrong, by the partition whose position it is about; of none by a number.
         self.errors: dict[PartitionState | int, SegbrokerError] = {}
         self._number = 0
@@ -53,6 +56,11 @@ class Prefetched:
     @property
     def is_full(self) -> bool:
         return self.buffered_bytes >= self._settings.prefetch_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits, paused or not, but errors."""
+        return not self.ready and not self._aside
 
     def add_batch(self, state: PartitionState, header: BatchHeader, data: bytes | None) -> None:
         """A batch that was fetched; without `data` it holds nothing for the caller."""
@@ -85,6 +93,7 @@ class Prefetched:
     ) -> None:
         """The log goes on at `next_offset`, behind `gap` if there is one, which stands in the log
         in this epoch."""
+        self._bring_back([state])
         last = self.ready[-1] if self.ready else None
         if (
             gap is not None
@@ -129,16 +138,18 @@ class Prefetched:
         if self.errors and batch_only:
             return None
         self.raise_error()
-        # Of paused partitions: they stay where they are.
-        held_count = 0
-        while held_count < len(self.ready):
-            fetched = self.ready[held_count]
+        self._bring_back([one for one in self._aside if not (one.paused or one.held)])
+        while self.ready:
+            fetched = self.ready[0]
             state, gap = fetched.state, fetched.gap
             if fetched.generation != state.generation:
-                del self.ready[held_count]
+                del self.ready[0]
                 continue
             if state.paused or state.held:
-                held_count += 1
+                aside = self._aside.setdefault(state, deque())
+                # Ctrl-C comes at a call; there is none between these: it is in one place.
+                aside += (fetched,)
+                del self.ready[0]
                 continue
             if batch_only and gap is not None and self._ends_a_poll(fetched):
                 return None
@@ -146,7 +157,7 @@ class Prefetched:
             if gap is not None:
                 self._count(gap)  # before: who does not hear of it finds it there
             # Ctrl-C comes at a call; there is none between these: what is ready no longer is taken.
-            del self.ready[held_count]
+            del self.ready[0]
             if fetched.data is not None:
                 self._opened, state.opening = fetched, fetched.from_offset
             state.position = fetched.next_offset
@@ -184,6 +195,7 @@ class Prefetched:
     def discard(self, state: PartitionState) -> None:
         """Forget what is ready of a partition, and what went wrong at the position it leaves."""
         self.errors.pop(state, None)
+        self._aside.pop(state, None)
         self.ready = deque(fetched for fetched in self.ready if fetched.state is not state)
         self.buffered_bytes -= state.buffered_bytes
         state.buffered_bytes = 0
@@ -191,6 +203,7 @@ class Prefetched:
     def cut(self, state: PartitionState, end: int) -> None:
         """Forget what is ready of a partition, of the topic that is read now, and lies at or behind
         `end`."""
+        self._bring_back([state])
         kept: deque[Fetched] = deque()
         ahead_count = state.topics_ahead_count
         for fetched in self.ready:
@@ -210,6 +223,7 @@ class Prefetched:
         excess += sum(state.buffered_bytes for state in states if state.paused)
         if excess <= 0:
             return
+        self._bring_back(list(self._aside))
         kept: deque[Fetched] = deque()
         done: set[PartitionState] = set()
         for fetched in reversed(self.ready):
@@ -228,6 +242,7 @@ class Prefetched:
 
     def lost_tail(self, state: PartitionState) -> Gap | None:
         """What the caller has still to hear of the tail that the log has lost."""
+        self._bring_back([state])
         lost = [
             fetched.gap
             for fetched in self.ready
@@ -241,20 +256,21 @@ class Prefetched:
         )
 
     def states(self) -> list[PartitionState]:
-        """Of which something is ready; of a topic that had more partitions, and is gone, too."""
-        return list(dict.fromkeys(fetched.state for fetched in self.ready))
+        """Of which something waits; of a topic that had more partitions, and is gone, too."""
+        return list(dict.fromkeys((*self._aside, *(fetched.state for fetched in self.ready))))
 
     def gone(self, tp: TopicPartition, read: PartitionState | None) -> PartitionState | None:
         """The one that the caller is at: `read`, or of a topic that had more partitions, and is
         gone, what the caller has still to hear the end of."""
-        for fetched in self.ready:
-            if fetched.state.tp == tp and fetched.state is not read:
-                return fetched.state
+        for state in self.states():
+            if state.tp == tp and state is not read:
+                return state
         return read
 
     def give_up_old(self, state: PartitionState, from_offset: int) -> None:
         """Of the topic that `position` is of, and that is gone, all from an offset on is lost: the
         gap in front of the next topic tells of it."""
+        self._bring_back([state])
         kept: deque[Fetched] = deque()
         is_old = True
         for fetched in self.ready:
@@ -268,6 +284,22 @@ class Prefetched:
             kept.append(fetched)
         self.ready = kept
         state.position = from_offset
+
+    def _bring_back(self, states: Collection[PartitionState]) -> None:
+        """Put what is aside of these in front of what is ready."""
+        back = self._aside.keys() & states
+        if not back:
+            return
+        ready: deque[Fetched] = deque()
+        aside: dict[PartitionState, deque[Fetched]] = {}
+        for state, waiting in self._aside.items():
+            if state in back:
+                ready += waiting
+            else:
+                aside[state] = waiting
+        ready += self.ready
+        # Ctrl-C comes at a call; there is none between these: it is in one place.
+        self.ready, self._aside = ready, aside
 
     def _ends_a_poll(self, of_gap: Fetched) -> bool:
         # What is in hand is counted by its first offset: it is all of one topic, and ascends.

@@ -69,12 +69,13 @@ def transform(
 
     function: of each record, what is to be sent of it; None is nothing.
     max_records: how many records are one transaction, at most; fewer where these are not worked at
-        within the producer's transaction_timeout_ms.
+        within the producer's transaction_timeout_ms, or the consumer's max_poll_interval_ms.
     wait_ms: how long a poll waits for the first of them.
 
     Raises what the function raises (the transaction is aborted), TransactionAborted where one
-    record takes longer than transaction_timeout_ms, ProducerFenced, FencedInstanceId, and what
-    Consumer.poll and Producer.transaction raise.
+    record takes longer than transaction_timeout_ms, twice, IllegalGeneration where it does than
+    max_poll_interval_ms, ProducerFenced, FencedInstanceId, and what Consumer.poll and
+    Producer.transaction raise.
     """
     _check(consumer._reading)
     if consumer._reading.in_doubt:
@@ -106,7 +107,8 @@ def transform(
                 consumer._reading.take_back()
             if producer._producing.in_transactions.is_aborted:
                 consumer._reading.in_doubt.clear()
-            if size.is_too_slow(exc, len(records)) or not isinstance(exc, VOID):
+            has_left = consumer._reading.group.has_left
+            if not isinstance(exc, VOID) or size.is_too_slow(exc, len(records), has_left=has_left):
                 raise
         else:
             size.committed()
@@ -155,7 +157,8 @@ async def async_transform(
                 consumer._reading.take_back()
             if producer._producing.in_transactions.is_aborted:
                 consumer._reading.in_doubt.clear()
-            if size.is_too_slow(exc, len(records)) or not isinstance(exc, VOID):
+            has_left = consumer._reading.group.has_left
+            if not isinstance(exc, VOID) or size.is_too_slow(exc, len(records), has_left=has_left):
                 raise
         else:
             size.committed()

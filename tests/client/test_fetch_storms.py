@@ -125,7 +125,7 @@ class Storm:
 
     def take(self) -> None:
         prefetched = self.fetching.prefetched
-        while prefetched.ready or prefetched.errors:
+        while not prefetched.is_empty or prefetched.errors:
             positions = {state: state.position for state in prefetched.states()}
             try:
                 fetched = prefetched.take()

@@ -38,6 +38,7 @@ from segbroker.protocol.record_batch import (
 )
 from segbroker.protocol.schema import Message
 
+from ..support.steps import lines_of
 from ..support.thinned import filter_batch
 from .simulated import NOBODY, Partition, World
 
@@ -64,7 +65,7 @@ class Reader:
 
     def has_news(self) -> bool:
         fetching = self.fetching
-        is_ready = any(not fetched.state.paused for fetched in fetching.prefetched.ready)
+        is_ready = any(not state.paused for state in fetching.prefetched.states())
         return is_ready or bool(fetching.prefetched.errors) or fetching.is_ended
 
     def next_batch(self) -> ConsumedBatch | None:
@@ -678,6 +679,35 @@ def test_a_paused_partition_keeps_what_was_prefetched() -> None:
     assert {record.partition for record in others} == {1}
     reader.fetching.resume([TopicPartition("a", 0)])
     assert len(reader.read_all()) > 0
+
+
+def test_taking_costs_no_more_for_what_is_paused() -> None:
+    """Nor is a place lost by it: each partition comes in order, once."""
+    costs = []
+    for count in (20, 400):
+        world = World(create_topics=False)
+        for partition in world.cluster.create("a", 2):
+            for n in range(count):
+                store(partition, [b"%d" % n])
+        reader = Reader(world, stop_at_end=True)
+        fetching, prefetched = reader.fetching, reader.fetching.prefetched
+        fetching.subscribe(["a"], "start")
+        states = fetching.states.values()
+        world.run(lambda: len(states) == 2 and all(one.at_stop for one in states))  # noqa: B023
+        first, second = (state.tp for state in prefetched.states())
+        fetching.pause([first])
+        assert offsets(reader.read(1)) == [0]
+        costs.append(lines_of(lambda: [prefetched.take() for _ in range(9)]))  # noqa: B023
+        fetching.pause([second])
+        fetching.resume([first])
+        assert offsets(reader.read(7)) == list(range(7))
+        fetching.pause([first])
+        fetching.resume([second])
+        assert offsets(reader.read(count - 10)) == list(range(10, count))
+        fetching.resume([first])
+        assert offsets(reader.read_all()) == list(range(7, count))
+        assert not prefetched.buffered_bytes
+    assert costs[0] == costs[1], costs
 
 
 def test_prefetching_is_bounded() -> None:

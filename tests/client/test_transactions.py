@@ -363,11 +363,22 @@ def test_each_record_is_transformed_once_though_an_instance_fails_in_the_middle(
     assert read(daemon, out) == sorted(b"%d,%d," % (n, n) for n in range(COUNT))
 
 
-@pytest.mark.parametrize("most", [2, 0], ids=["two in time", "none in time"])
+# Whether a record takes too long, the so-many-th one in the so-many-th transaction.
+TOGETHER = pytest.param(lambda transaction, record: record == 3, 500, id="more than two")
+ONCE = pytest.param(lambda transaction, record: transaction == 1, 1, id="one, the first time")
+ALONE = pytest.param(lambda transaction, record: record == 1, 500, id="each")
+
+
+@pytest.mark.parametrize("limit", ["transaction_timeout_ms", "max_poll_interval_ms"])
+@pytest.mark.parametrize(("is_slow", "max_records"), [TOGETHER, ONCE, ALONE])
 def test_records_that_take_too_long_together_are_transformed_by_fewer(
-    daemon: Daemon, topic: str, most: int
+    daemon: Daemon,
+    topic: str,
+    limit: str,
+    is_slow: Callable[[int, int], bool],
+    max_records: int,
 ) -> None:
-    """One that takes too long alone is told, not repeated for ever."""
+    """One that takes too long alone, and again, is told, not repeated for ever."""
     out = f"{topic}-out"
     values = [b"%d" % n for n in range(6)]
     with Admin(daemon.address) as admin:
@@ -386,28 +397,40 @@ def test_records_that_take_too_long_together_are_transformed_by_fewer(
     def slow(record: Record) -> Iterable[Outgoing]:
         yield Outgoing(out, record.value)
         sizes[-1] += 1
-        if sizes[-1] == most + 1:
-            producer.flush()
-            with Producer(daemon.address) as other:
-                behind = other.send(out, b"behind", partition=0).result(60)
-            with Consumer(daemon.address) as consumer:
-                consumer.assign([(out, 0)], start=behind.offset)
-                # It is seen once what was open before it has ended.
-                assert consumer.poll(timeout_ms=60_000)
+        if not is_slow(len(sizes), sizes[-1]):
+            return
+        if limit == "max_poll_interval_ms":
+            with Admin(daemon.address) as admin:
+                until(lambda: not admin.describe_group(topic).members)
+            return
+        producer.flush()
+        with Producer(daemon.address) as other:
+            behind = other.send(out, b"behind", partition=0).result(60)
+        with Consumer(daemon.address) as consumer:
+            consumer.assign([(out, 0)], start=behind.offset)
+            # It is seen once what was open before it has ended.
+            assert consumer.poll(timeout_ms=60_000)
 
+    times: Any = {"transaction_timeout_ms": 60_000, limit: 200}
+    timeout_ms = times.pop("transaction_timeout_ms")
     with (
         Consumer(
-            daemon.address, topic, group=topic, auto_commit=False, stop_at_end=True
+            daemon.address, topic, group=topic, auto_commit=False, stop_at_end=True, **times
         ) as consumer,
-        Counting(daemon.address, transactional_id=topic, transaction_timeout_ms=200) as producer,
+        Counting(
+            daemon.address, transactional_id=topic, transaction_timeout_ms=timeout_ms
+        ) as producer,
     ):
-        if most:
-            transform(consumer, producer, slow)
-        else:
-            with pytest.raises(TransactionAborted, match="transaction_timeout_ms=200"):
+        if is_slow is ALONE.values[0]:
+            told = (TransactionAborted, IllegalGeneration)[limit in times]
+            with pytest.raises(told):
                 transform(consumer, producer, slow)
+            assert sizes[-2:] == [1, 1]
             assert not consumer.committed((topic, 0))
-    assert [value for value in read(daemon, out) if value != b"behind"] == values[: 3 * most]
+            values.clear()
+        else:
+            transform(consumer, producer, slow, max_records=max_records)
+    assert [value for value in read(daemon, out) if value != b"behind"] == values
 
 
 def test_where_a_topic_that_is_gone_was_transformed_says_nothing_of_its_successor(
