@@ -46,7 +46,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("truncating", "truncate_log", "offset < s.next_offset", "(offset <= s.next_offset)", 0): (
         "cost: a cut at the end of a segment leaves one empty segment less"
     ),
-    ("metadata_log", "MetadataLog.save", "self._number + 1", "(self._number + 1 + 1)", 0): (
+    ("metadata_log", "MetadataLog._save", "self._number + 1", "(self._number + 1 + 1)", 0): (
         "second line: numbers of snapshots rise, whether or not they have holes"
     ),
     ("truncating", "truncate_log", "storage.fsync_dir(paths.folder)", "pass", 0): (
