@@ -65,6 +65,7 @@ class PartitionState:
         "_stop_offset",
         "_unserved",
         "end_offset",
+        "epoch_below",
         "epochs",
         "failing_since_ms",
         "failures",
@@ -141,8 +142,9 @@ class PartitionState:
         self.epoch = -1
         self.checked_epoch = -1
         # Of what was read without a break and is not lost: each leader epoch, and where its records
-        # begin.
+        # begin; and that of the last batch below all of these (-1: not known).
         self.epochs: list[tuple[int, int]] = []
+        self.epoch_below = -1
         # A lost tail was reported up to here.
         self.told_offset = 0
 
@@ -162,25 +164,27 @@ class PartitionState:
         self.epoch = -1
         self.checked_epoch = -1
         self.epochs = []
+        self.epoch_below = -1
         self.told_offset = 0
 
     def was_read_in(self, epoch: int) -> None:
         """All below the position was in the log, the last of it in this leader epoch (-1: not
         known)."""
         self.is_confirmed = True
-        self.epoch = self.position_epoch = epoch
+        self.epoch = self.epoch_below = self.position_epoch = epoch
 
     def forget_from(self, offset: int) -> None:
         """Of what lies at an offset and behind it nothing is known any more: it is read again."""
         if self.epochs:
             self.epochs = [(epoch, start) for epoch, start in self.epochs if start < offset]
-            self.epoch = self.epochs[-1][0] if self.epochs else -1
+            self.epoch = self.epochs[-1][0] if self.epochs else self.epoch_below
 
     def begin_epoch(self, epoch: int, offset: int) -> None:
         """What is read from `offset` on is of another leader epoch."""
         self.epoch = epoch
         self.epochs.append((epoch, offset))
-        del self.epochs[:-EPOCHS_COUNT_MAX]
+        if len(self.epochs) > EPOCHS_COUNT_MAX:
+            self.epoch_below, _ = self.epochs.pop(0)
 
     def is_ahead_of(self, leader_epoch: int) -> bool:
         """Whether the last record is of an epoch that the leader, in `leader_epoch`, has not come

@@ -30,8 +30,9 @@ from ..log.partition_log import PartitionLog
 from ..log.segment import ActiveSegment
 from ..wal.frames import Frame
 from ..wal.group import Acknowledge, CallSoon
-from ..wal.journal import Wal, end_frame
+from ..wal.journal import Wal
 from ..wal.pending import Pending
+from ..wal.vouching import end_frame
 
 
 class Journaled(Protocol):

@@ -58,7 +58,7 @@ from .frames import (
     frames_end,
     header_blocks,
 )
-from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
+from .kept import copy_out, kept_path, lacks_kept, remove_kept, spent_path, write_kept
 from .markers import (
     KEPT,
     WAL,
@@ -335,10 +335,7 @@ class ShardFiles:
     def lacks_kept(self, number: int) -> bool:
         """Whether somebody has removed the newest kept file of ENDs, or cut it off; not where that
         cannot be told.  Blocking."""
-        try:
-            return size_of(self._storage, kept_path(self.folder, number)) < self._kept_size
-        except OSError as exc:
-            return isinstance(exc, FileNotFoundError)
+        return lacks_kept(self._storage, self.folder, number, self._kept_size)
 
     def remove_kept(self, number: int) -> None:
         """Others say all that this one says; again after a failure.  Raises OSError."""

@@ -46,23 +46,19 @@ from .files import (
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
-from .kept import SHARD_OF_STARTS, write_kept
+from .kept import SHARD_OF_STARTS, kept_path, lacks_kept, write_kept
 from .markers import KEPT, Marked, marked, remove_markers
 from .reached import Reached, forget_reached, say_reached
 from .recall import frames_in
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
 from .sync_times import NO_SYNCS, Histogram
+from .vouching import end_frame
 
 log = structlog.get_logger()
 
 NOTHING: Final[Mapping[tuple[bytes, int], Sequence[Frame]]] = MappingProxyType({})
 NO_ENDS: Final[Mapping[tuple[bytes, int], int]] = MappingProxyType({})
-
-
-def end_frame(key: tuple[bytes, int], segment: int, position: int, end_offset: int) -> Frame:
-    """Says that a log is synced up to there."""
-    return Frame(FrameType.END, *key, segment, position, end_offset, end_offset=end_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +151,8 @@ class Wal:
         self._shards: list[Shard] = []
         self._replayed = Replay()
         self._number_kept = -1
+        # The number of what the last start kept, and its size, where others can say it, too.
+        self._kept_by_start: tuple[int, int] | None = None
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = False
@@ -166,6 +164,7 @@ class Wal:
         make_dirs(self._storage, self._root)
         self._replayed = replay(self._storage, self._root)
         self._number_kept = -1
+        self._kept_by_start = None
         for missing in self._replayed.missing:
             log.error("wal_frames_missing", **missing._asdict())
         return self._replayed
@@ -187,7 +186,8 @@ class Wal:
             return
         number = self._replayed.next_sequence
         folder = shard_folder(self._root, SHARD_OF_STARTS)
-        write_kept(self._storage, folder, number, kept, owner=self.owner)
+        size = write_kept(self._storage, folder, number, kept, owner=self.owner)
+        self._kept_by_start = None if any(frames.values()) else (number, size)
         self._replayed.next_sequence += 1
         self._number_kept, self._said, self._unsaid = number, ends, NO_ENDS
 
@@ -416,11 +416,25 @@ class Wal:
         if not self._checkpointing.acquire(blocking=False):
             return  # each is looked at when it is freed
         try:
+            self._look_at_kept()
             away = [shard.look_at_full() for shard in self._shards]
         finally:
             self._checkpointing.release()
         if any(away):
             self._checkpoint_soon()
+
+    def _look_at_kept(self) -> None:
+        """Have what the start said of the ends of logs in other files, if its own is away."""
+        if self._kept_by_start is None:
+            return
+        number, size = self._kept_by_start
+        folder = shard_folder(self._root, SHARD_OF_STARTS)
+        if not lacks_kept(self._storage, folder, number, size):
+            return
+        log.error("wal_file_removed", path=kept_path(folder, number))
+        if all(shard.keep_anew() for shard in self._shards):
+            self._shards[SHARD_OF_STARTS].vouching.remove(number)
+            self._kept_by_start = None
 
     def fail(self, cause: OSError) -> None:
         """Let no shard write any more, until `revive`.  Blocking."""

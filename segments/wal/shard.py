@@ -341,6 +341,11 @@ class Shard:
                     self.failure = exc
                     log.error("wal_failed", path=self._files.folder, error=str(exc))
 
+    def keep_anew(self) -> bool:
+        """What the start has kept for this shard is away: have it in another file; whether it is.
+        Blocking."""
+        return self.vouching.keep_anew(self.supply.next_sequence)
+
     def look_at_full(self) -> bool:
         """Whether a full file is away: as of `look`.  Nobody may free one meanwhile, and so rename
         it.  What vouches for logs is kept anew if its file is away.  Blocking."""

@@ -24,12 +24,17 @@ from typing import TypeAlias
 import structlog
 
 from .files import ShardFiles
-from .frames import Frame
+from .frames import Frame, FrameType
 from .kept import kept_path
 
 log = structlog.get_logger()
 
 Key: TypeAlias = tuple[bytes, int]
+
+
+def end_frame(key: Key, segment: int, position: int, end_offset: int) -> Frame:
+    """Says that a log is synced up to there."""
+    return Frame(FrameType.END, *key, segment, position, end_offset, end_offset=end_offset)
 
 
 def later_of(first: Mapping[Key, Frame], *others: Mapping[Key, Frame]) -> dict[Key, Frame]:
@@ -105,9 +110,9 @@ class Vouching:
                 known.pop(key, None)
             self._barred.discard(key)
 
-    def keep(self, going: Iterable[Mapping[Key, Frame]], sequence_min: int) -> None:
+    def keep(self, going: Iterable[Mapping[Key, Frame]], sequence_min: int) -> bool:
         """Files of the log with these ENDs are about to go: have them, and what rides, durable in a
-        kept file.  Blocking.  Where that cannot be had they ride again.
+        kept file; whether they are.  Blocking.  Where that cannot be had they ride again.
 
         going: by file, the oldest first.  sequence_min: the least number of another file.
         """
@@ -117,7 +122,7 @@ class Vouching:
             # A file that goes may have an earlier END than one that was kept without riding.
             kept = later_of(self._kept, ends, self._riding, riders)
             if kept == self._kept:
-                return
+                return True
         number = self._files.claim(sequence_min)
         try:
             self._files.keep_ends(number, kept.values())
@@ -127,7 +132,7 @@ class Vouching:
                 self._riders = later_of(ends, self._riders)
             self._old.append(number)  # it may be there, without its markers
             self._remove_old()
-            return
+            return False
         with self._lock:
             self._kept = kept
             for key, frame in kept.items():
@@ -137,6 +142,19 @@ class Vouching:
             if self._number >= 0:
                 self._old.append(self._number)
             self._number = number
+        self._remove_old()
+        return True
+
+    def keep_anew(self, sequence_min: int) -> bool:
+        """Have what the kept file of the start says of this shard in one of its own; whether it is.
+        As `look`."""
+        with self._lock:
+            said = {key: end_frame(key, 0, 0, end) for key, end in self._said.items()}
+        return self.keep([said], sequence_min)
+
+    def remove(self, number: int) -> None:
+        """Others say what this kept file said.  As `look`."""
+        self._old.append(number)
         self._remove_old()
 
     def look(self, sequence_min: int) -> None:

@@ -118,6 +118,7 @@ class Partition:
         self.batches = [b for b in self.batches if read_header(b).next_offset <= end]
         self.log_end = end
         self.leader_epoch += 1
+        self.epoch_starts = [(e, start) for e, start in self.epoch_starts if start < end]
         self.epoch_starts.append((self.leader_epoch, end))
         self.seen.clear()
 

@@ -606,6 +606,25 @@ def test_who_seeks_to_where_a_record_of_an_epoch_was_read_hears_of_the_tail_that
     assert setting.read(61) == [Gap("a", 0, 20, 60, "lost_tail"), *range(20, 80)]
 
 
+def test_who_is_back_where_an_epoch_begins_hears_of_a_tail_that_was_lost_below() -> None:
+    """It has read nothing of an earlier one, but begins where the group stands: behind a record."""
+    setting = Setting(batches=6, on_gap="yield")
+    setting.partition.truncate(60)  # nothing, but it is of another epoch what comes
+    for _ in range(10):
+        store(setting.partition, [b"x"] * 10)
+    fetching = setting.reader.fetching
+    fetching.assign([A], 0)
+    fetching.seek(A, 60, read_in_epoch=0)
+    setting.world.run(lambda: fetching.state(A).fetch_offset > 60)
+    fetching.go_back(A, 60)
+    setting.partition.truncate(20)
+    for _ in range(6):
+        store(setting.partition, [b"new"] * 10)
+    setting.refresh()
+    assert setting.read(1) == [Gap("a", 0, 20, 60, "lost_tail")]
+    assert setting.read(60) == list(range(20, 80))
+
+
 @pytest.mark.parametrize("offset", [40, 80])
 def test_who_goes_back_over_a_lost_tail_and_the_notice_of_it_hears_of_both(offset: int) -> None:
     """After a power cut: both are one gap, and were fetched ahead."""

@@ -264,6 +264,24 @@ def empty(disk: MemoryStorage, path: str) -> None:
     disk.open(path).truncate(0)
 
 
+@pytest.mark.parametrize("take", [MemoryStorage.unlink, cut])
+def test_what_a_start_has_kept_of_what_vouches_for_logs_is_written_anew(
+    take: Callable[[MemoryStorage, str], None],
+) -> None:
+    disk = MemoryStorage()
+    wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=at_once)
+    wal.open()
+    wal.keep({}, {(TOPIC, 1): 5})
+    wal.absorbed()
+    (kept,) = [name for name in disk.listdir(FOLDER) if name.startswith("kept-")]
+    take(disk, f"{FOLDER}/{kept}")
+    wal.look()
+    found = replayed(disk.after_kill())
+    assert not found.missing
+    (end,) = found.partitions[TOPIC, 1]
+    assert (end.type, end.base_offset) == (FrameType.END, 5)
+
+
 @pytest.mark.parametrize(
     ("take", "is_looked_for"),
     [(MemoryStorage.unlink, True), (MemoryStorage.unlink, False), (empty, True)],

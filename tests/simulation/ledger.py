@@ -169,7 +169,7 @@ class Ledger:
     def _seated(self, request: HeartbeatRequest | SyncGroupRequest, code: int) -> None:
         seat = (request.group_id, request.group_instance_id or "")
         if code == ErrorCode.FENCED_INSTANCE_ID and self._seats.get(seat) == request.member_id:
-            self.world.violation(f"thrown out: {request.member_id} has the place {seat}")
+            self.world.lapse(f"thrown out: {request.member_id} has the place {seat}")
 
     def _given_to(
         self, asked: Asked, request: SyncGroupRequest, response: SyncGroupResponse
@@ -183,7 +183,7 @@ class Ledger:
             owner = request.group_instance_id or request.member_id
             other = self._given.setdefault(key, owner)
             if other != owner:
-                self.world.violation(
+                self.world.lapse(
                     f"two owners: {place} of generation {request.generation_id} is given to "
                     f"{owner} and to {other}"
                 )
@@ -219,6 +219,7 @@ class Ledger:
         return {
             (request.group_id, self.names[topic.topic_id], number)
             for topic in topics
+            if topic.topic_id in self.names
             for number in topic.partitions
         }
 
@@ -254,7 +255,7 @@ class Ledger:
             if response.error_code in OUT:
                 now_s = self.world.now()
                 if holders.is_member(member, request.member_epoch, asked.came_s, now_s):
-                    self.world.violation(
+                    self.world.lapse(
                         f"thrown out: {request.member_id} at epoch {request.member_epoch}"
                     )
                 holders.gone(member, asked.came_s)
@@ -266,7 +267,7 @@ class Ledger:
         if conflicts is None:
             return
         for place, other in conflicts:
-            self.world.violation(
+            self.world.lapse(
                 f"two owners: {place} is given to {request.member_id} while {other} may read it"
             )
         for place in sorted(places):
@@ -291,11 +292,11 @@ class Ledger:
                 self.world.trace("committed", *place, offset)
                 owner = asked.owners.get(place, request.member_id)
                 if owner != request.member_id:
-                    self.world.violation(
+                    self.world.lapse(
                         f"not fenced: {request.member_id} commits {place}, which {owner} has"
                     )
                 if offset < asked.stands.get(place, -1):
-                    self.world.violation(
+                    self.world.lapse(
                         f"moved back: {place} is committed at {offset}, "
                         f"it stood at {asked.stands[place]}"
                     )
@@ -315,6 +316,6 @@ class Ledger:
                         self.stands[place] = offset
                     least = asked.stands.get(place, -1)
                     if offset < least:
-                        self.world.violation(
+                        self.world.lapse(
                             f"forgotten: {place} is told to stand at {offset}, it stood at {least}"
                         )

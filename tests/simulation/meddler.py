@@ -11,15 +11,15 @@ other, however many there are.
 
 Left alone for a while (`is_seen`) the broker has to be as safe as before (`is_safe`): what a file
 had is made durable elsewhere, and nothing that was acknowledged may be missing behind any crash.
-But what is in one file alone is lost with it: of a segment that is sealed, or synced as far as it
-goes, those offsets may be missing, and have to be told as a gap.
+But what is in one file alone is lost with it: of a segment what is sealed or synced, as long as no
+other sync has seen that the file is away, may be missing, and has to be told as a gap.
 
-Behind a crash that comes first a file of the write-ahead log may be missed: then nothing counts any
-more, as long as the start has said so.
+Behind a crash that comes first a file of the write-ahead log may be missed: then nothing that was
+acknowledged need be there any more, as long as the next start has said so.  All else counts.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.settings.topic_config import Durability
@@ -55,11 +55,15 @@ SEGMENT = re.compile(r"/topics/(.+)/partition_(\d+)/.*_segment_(\d+)\.log")
 class Meddler:
     """See the module."""
 
-    def __init__(self, world: World, disk: Disk, history: History) -> None:
+    def __init__(
+        self, world: World, disk: Disk, history: History, *, spared: Collection[str]
+    ) -> None:
+        """spared: topics whose segments are left alone: a gap in them is not judged as one."""
         self.world = world
         self.random = world.stream("meddler")
         self._disk = disk
         self._history = history
+        self._spared = spared
         self._may_lack_frames = False
 
     def strike(self, kind: str, manager: DiskManager, *, is_seen: bool = True) -> None:
@@ -71,6 +75,8 @@ class Meddler:
             for what, pattern in KINDS.items():
                 is_fit = is_seen or what not in WHOLE_ONLY
                 is_fit = is_fit and (kind != "cut_file" or what in FIXED_SIZE)
+                match = SEGMENT.fullmatch(path)
+                is_fit = is_fit and (match is None or match[1] not in self._spared)
                 if pattern.fullmatch(path) and is_fit:
                     found.setdefault(what, []).append((path, directory, name, inode))
         if not found:
@@ -100,11 +106,13 @@ class Meddler:
     def listen(self, manager: DiskManager) -> None:
         """What a start has said: that frames are missing, which is why."""
         if self._may_lack_frames:
-            told = [row for row in manager.report.rows if row.what in ("wal_damaged", "wal_torn")]
+            told = [row for row in manager.report.rows if row.what == "wal_damaged"]
             self.world.is_excused |= bool(told)
+            self._may_lack_frames = False  # what is damaged behind this is damaged by nobody
 
     def _may_be_lost(self, path: str, manager: DiskManager, is_seen: bool) -> None:
-        """What is in this segment, unless the broker holds it open and has to sync it yet."""
+        """What is in this segment, unless the broker holds it open and has to sync it yet; where
+        the next checkpoint does that, what was synced before."""
         match = SEGMENT.fullmatch(path)
         assert match is not None
         key, number = (match[1], int(match[2])), int(match[3])
@@ -115,9 +123,11 @@ class Meddler:
             for segment in (*log.rotating, log.active):
                 if segment.number == number:
                     is_unsynced = segment.file is not None and segment.synced_size < segment.size
-                    if is_unsynced and (is_seen or log.config.durability is Durability.FSYNC):
-                        return
                     begin, end = segment.base_offset, segment.next_offset
+                    if is_unsynced and log.config.durability is Durability.FSYNC:
+                        end = min(end, log.recovery_point)
+                    elif is_unsynced and is_seen:
+                        return
             sealed = log.sealed
             for place in range(len(sealed)):
                 if sealed.numbers[place] == number:

@@ -109,7 +109,8 @@ class Simulation:
                 self.tap.ledger.holders.session_s = group.session_timeout_ms / 1000
             elif group.protocol == "streams":
                 self.tap.ledger.tasks.session_s = group.session_timeout_ms / 1000
-        meddler = Meddler(world, self.disk, self.history)
+        spared = frozenset(topic.name for topic in plan.topics if topic.use == "transactions")
+        meddler = Meddler(world, self.disk, self.history, spared=spared)
         self.nemesis = Nemesis(world, plan, self.disk, self.network, meddler)
         self.nemesis.on_start = self._restarted
         self.nemesis.on_started = self._look_at_offsets
@@ -172,7 +173,7 @@ class Simulation:
                 # What a process held is gone with it: the log begins behind it.
                 self.history.promises[topic.name].permitted_gaps.add("cap")
         for anomaly in self.history.anomalies():
-            self.world.violation(str(anomaly))
+            self.world.lapse(str(anomaly))
 
     async def _limit(self) -> None:
         await trio.sleep(RUN_LIMIT_S)
@@ -231,7 +232,7 @@ class Simulation:
             if meta is not None:
                 offset = core.groups.offsets(group, topic, meta.topic_id).at(partition).offset
             if offset < least:
-                self.world.violation(
+                self.world.lapse(
                     f"forgotten: {group} stands at {offset} in {topic}-{partition} after a start, "
                     f"it stood at {least}"
                 )

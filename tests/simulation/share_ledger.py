@@ -201,16 +201,16 @@ class ShareLedger:
         what = f"{_told(place, offset)} at delivery {number} to {member}"
         self.world.trace("share_given", place[0], place[2], offset, number, member)
         if fate.done is not None and (asked.incarnation, number) > fate.done:
-            self.world.violation(f"comes again: {what}, it was done with at {fate.done}")
+            self.world.lapse(f"comes again: {what}, it was done with at {fate.done}")
         if fate.released[0] < asked.incarnation and number <= fate.released[1]:
-            self.world.violation(f"counted back: {what}, it was released at {fate.released}")
+            self.world.lapse(f"counted back: {what}, it was released at {fate.released}")
         if number > self.limits[place[0]][0]:
-            self.world.violation(f"too often: {what}")
+            self.world.lapse(f"too often: {what}")
         if fate.incarnation != asked.incarnation:
             fate.incarnation = asked.incarnation
             fate.deliveries.clear()
         if number in fate.deliveries:
-            self.world.violation(f"given twice: {what} and {fate.deliveries[number].member}")
+            self.world.lapse(f"given twice: {what} and {fate.deliveries[number].member}")
         if number > max(fate.deliveries, default=0):
             fate.said = False
         fate.deliveries[number] = Delivery(member, asked.port, asked.came_s)
@@ -229,7 +229,7 @@ class ShareLedger:
             if all(self._is_locked(asked, one, lock_s) for one in said):
                 first = said[0].offset
                 member = asked.message.member_id
-                self.world.violation(f"refused: {_told(place, first)}, which {member} has")
+                self.world.lapse(f"refused: {_told(place, first)}, which {member} has")
 
     @staticmethod
     def _is_locked(asked: Asked, one: Said, lock_s: float) -> bool:
@@ -250,7 +250,7 @@ class ShareLedger:
         # What lies below the start of its group is done with, whoever says what of it.
         is_below = place[0] in self.losing or self.may_be_done(place, one.offset, beside=asked)
         if not is_mine and not is_below:
-            self.world.violation(
+            self.world.lapse(
                 f"not fenced: {member} says {one.kind} of {_told(place, one.offset)}, "
                 f"the last delivery is {one.last}: {one.holder}"
             )

@@ -96,7 +96,7 @@ class Shares:
                 self._judge_given(group, key, committed[key])
             left_out = self.ledger.left_out(place, begin, offsets)
             if left_out:
-                self.world.violation(
+                self.world.lapse(
                     f"left out: {left_out[:10]} of {key[0]}-{key[1]} by {group.name}, "
                     f"which began at {begin}; the log is [{final.start}, {final.end})"
                 )
@@ -104,7 +104,7 @@ class Shares:
     def _judge_given(self, group: ShareGroup, key: Key, committed: Mapping[bytes, int]) -> None:
         for offset, value in self.given[group.name, key].items():
             if committed.get(value) != offset:
-                self.world.violation(
+                self.world.lapse(
                     f"not committed: {value!r} at {offset} of {key[0]}-{key[1]} was given to "
                     f"a member of {group.name}"
                 )
@@ -223,7 +223,7 @@ class _Life:
         said, self._said = self._said, {}
         for (partition, offset), kind in said.items():
             if not self.shares.ledger.was_taken(self.group.name, partition, offset, kind):
-                self.world.violation(
+                self.world.lapse(
                     f"told as taken: {kind.word} of record {offset} of {partition} by {self.name}"
                 )
 

@@ -21,6 +21,6 @@ def check_kept(world: World, core: Core, names: list[str]) -> None:
         kept = groups._streams.find(name)
         members = {} if kept is None else dict(kept.members)
         if members != {one: kept_member(group, one) for one in group.members}:
-            world.violation(f"members of {name} are not those that are written down: {members}")
+            world.lapse(f"members of {name} are not those that are written down: {members}")
         if kept is not None and not kept.is_sound:
-            world.violation(f"what is written down of {name} contradicts itself")
+            world.lapse(f"what is written down of {name} contradicts itself")

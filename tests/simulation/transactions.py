@@ -149,7 +149,7 @@ class Transactions:
         assert value is not None, "no tombstones are sent"
         seen = self.seen[key]
         if seen and offset <= seen[-1][0]:
-            self.world.violation(f"nonmonotonic-poll in {key}: {offset} after {seen[-1][0]}")
+            self.world.lapse(f"nonmonotonic-poll in {key}: {offset} after {seen[-1][0]}")
         seen.append((offset, value))
         self.world.trace("saw", *key, offset, value[:20])
 
@@ -181,7 +181,7 @@ class Transactions:
         for key, seen in self.seen.items():
             for offset, value in seen:
                 if value in ours and final[key].get(value) != offset:
-                    self.world.violation(
+                    self.world.lapse(
                         f"dirty-read in {key}: {value!r} at {offset} is not committed there"
                     )
 
@@ -191,15 +191,15 @@ class Transactions:
             there = [value in final[key] for key, value in attempt.places]
             what = f"transaction {attempt.number} of {spec.name} ({attempt.outcome}): {there}"
             if attempt.outcome == COMMITTED and not all(there):
-                self.world.violation(f"lost-commit: {what}")
+                self.world.lapse(f"lost-commit: {what}")
             elif attempt.outcome == ABORTED and any(there):
-                self.world.violation(f"aborted-read: {what}")
+                self.world.lapse(f"aborted-read: {what}")
             elif any(there) and not all(there):
-                self.world.violation(f"torn-transaction: {what}")
+                self.world.lapse(f"torn-transaction: {what}")
             if spec.moves_group and attempt.places and all(there):
                 moved = attempt.number + 1
         if stands != moved:
-            self.world.violation(
+            self.world.lapse(
                 f"group-moved: that of {spec.name} stands at {stands}, "
                 f"the last committed transaction moved it to {moved}"
             )

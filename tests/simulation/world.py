@@ -42,7 +42,7 @@ class World:
         self.wall_offset_ms = 0
         self.violations: list[str] = []
         self.is_excused = False
-        """Whether a loss was told after which no promise is left to be broken."""
+        """Whether a loss was told after which nothing that was acknowledged need be there."""
         self.lines: list[str] | None = [] if keep_trace else None
         self.events = 0
         self.counts: dict[str, int] = {}
@@ -89,8 +89,16 @@ class World:
     def violation(self, text: str) -> None:
         """A promise was broken."""
         self.trace("VIOLATION", text)
-        if not self.is_excused and len(self.violations) < 20:
+        if len(self.violations) < 20:
             self.violations.append(f"at {self.now():.3f} s: {text}")
+
+    def lapse(self, text: str) -> None:
+        """Something that was acknowledged is not as it was: a violation, unless a start has told
+        of it."""
+        if self.is_excused:
+            self.trace("lapse", text)
+        else:
+            self.violation(text)
 
     def digest(self) -> str:
         """The hash of the trace so far."""
