@@ -5,10 +5,10 @@
      +----leave-----+<------- refused: lost, or try again ------------+   heartbeats in DUE, STABLE
 
 The leader of the group assigns the partitions (see assignors), and looks whether topics have more
-of them by now.  One that is static and came back is told to leave them as they are: it asks what
-was dealt out, and goes on from that.  The *holder* is the part that
-reads: it says which partitions the member has, gives them up when it must, and takes over those
-that the member was given.
+of them by now, or were deleted.  One that is static and came back is told to leave them as they
+are: it asks what was dealt out, and goes on from that.  The *holder* is the part that reads: it
+says which partitions the member has, gives them up when it must, and takes over those that the
+member was given.
 
     strategy      before joining              what is taken away
     eager         all is given up             everything, always
@@ -147,7 +147,7 @@ class ClassicMembership:
     def _is_all_assigned(self, standing: Standing) -> Call[bool]:
         topics = self._engine.cluster.topics
         wanted = [topics[name] for name in self._holder.topics() if name in topics]
-        partitions = [(view.name, n) for view in wanted for n in range(view.partition_count)]
+        partitions = [(view.name, n) for view in wanted for n in range(view.dealt_count)]
         given = [(topics[name].topic_id, n) for name, n in self._given if name in topics]
         return is_all_assigned(self.coordinator, standing, partitions, given)
 
@@ -396,7 +396,7 @@ class ClassicMembership:
         while not all(view.is_settled for view in views):
             yield Refresh()
             yield Pause(backoff.next_delay_ms())
-        counts = {view.name: view.partition_count for view in views}
+        counts = {view.name: view.dealt_count for view in views}
         self._dealt_by = counts
         dealt = deal_out(protocol, members, counts)
         return [
@@ -441,9 +441,9 @@ class ClassicMembership:
         topics = self._engine.cluster.topics
         for name, count in self._dealt_by.items():
             view = topics.get(name)
-            if view is not None and view.is_settled and view.partition_count != count:
+            if view is not None and view.is_settled and view.dealt_count != count:
                 self._dealt_by = {}
-                self.rejoin(f"topic {name} has {view.partition_count} partitions")
+                self.rejoin(f"topic {name} has {view.dealt_count} partitions")
                 return
 
     # Being alive.

@@ -23,6 +23,11 @@ Only for who sends is a topic made, and only one that it has records for: what w
 it was asked for, and what is gone (`is_gone`) while records wait for it (`make`).  A view that is
 asked for anew makes nothing: who deletes a topic to create another one finds it deleted still.
 
+A topic that was there and is gone may be one that a broker does not know yet, or be about to be
+made anew: it is asked for until it is there, or was gone for DELETED_MS.  Then it counts as deleted
+until it is there again, also if it is wanted anew meanwhile.  What it had last stays known: by that
+its successor is recognised.
+
 A topic that has not been there for GONE_MS_MAX is let go where nobody works with it: topics come
 and go, and who lives for long would ask for all that ever were.
 
@@ -56,6 +61,8 @@ from .spoken import Reply
 
 # Looks at a topic that does not exist before that is believed.
 LOOKS_MAX = 4
+# How long one that was there is gone before a group gives it up.
+DELETED_MS = 5_000
 # How long one that is gone is asked for: as what is idle by Kafka's `metadata.max.idle.ms`.
 GONE_MS_MAX = 300_000
 # Topics that one client may want at a time.
@@ -91,10 +98,18 @@ class TopicView:
     # Since when it is not there, since it was last wanted, and for how long by the last answer.
     gone_ms: int | None = None
     gone_for_ms: int = 0
+    # That was DELETED_MS: so it is until it is there again.
+    is_deleted: bool = False
 
     @property
     def partition_count(self) -> int:
+        """How many it has, or had when it was last seen."""
         return len(self.leaders)
+
+    @property
+    def dealt_count(self) -> int:
+        """How many there are for the members of a group."""
+        return 0 if self.is_deleted else self.partition_count
 
     def take_in(self, row: MetadataResponseTopic) -> None:
         """What an answer says of it.
@@ -107,6 +122,7 @@ class TopicView:
             self.error = broker_error(row.error_code, f"topic {self.name!r}")
             self.looks += 1
         if row.partitions:
+            self.is_deleted = False
             self.topic_id = row.topic_id
             count = 1 + max(partition.partition_index for partition in row.partitions)
             self.leaders = [-1] * count
@@ -123,6 +139,11 @@ class TopicView:
         """Whether there is no such topic, as far as is known."""
         return isinstance(self.error, UnknownTopicOrPartition)
 
+    @property
+    def is_doubted(self) -> bool:
+        """Whether it was there, and is gone, but not for long enough to count as deleted."""
+        return bool(self.leaders) and self.is_gone and not self.is_deleted
+
     def want_again(self) -> None:
         """Somebody does: it is looked for as if for the first time."""
         self.looks = self.gone_for_ms = 0
@@ -135,6 +156,8 @@ class TopicView:
         elif self.gone_ms is None:
             self.gone_ms = now_ms
         self.gone_for_ms = 0 if self.gone_ms is None else now_ms - self.gone_ms
+        if self.gone_for_ms >= DELETED_MS:
+            self.is_deleted = True
 
     @property
     def leaderless(self) -> frozenset[int]:
@@ -466,7 +489,7 @@ class Cluster:
             view.count_absence(now_ms)
             if view.error is None:
                 self._to_make.discard(name)
-            if not view.is_settled or -1 in view.leaders:
+            if not view.is_settled or -1 in view.leaders or view.is_doubted:
                 unsettled.append(name)
         if unsettled:
             self._again.update(dict.fromkeys(unsettled))

@@ -1,6 +1,6 @@
 """What a member subscribes to: topics by name, or all whose whole name a pattern matches.
 
-names      one that is not there is an error, said once
+names      one that is not there, or not any more, is an error, said once
 pattern    looked for every metadata_max_age_ms; one that comes or goes is another subscription.
            Where more match than a client works with, that is an error, and what was chosen stays.
            That nobody says which there are, for api_timeout_ms, is an error: a member that knows
@@ -61,7 +61,7 @@ class GroupTopics:
         if self._pattern is not None:
             return self._has_looked
         views = map(self._engine.cluster.topics.get, self.names)
-        return all(view is not None and view.is_settled for view in views)
+        return all(view and view.is_settled and not view.is_doubted for view in views)
 
     @property
     def is_wanted(self) -> bool:
@@ -120,7 +120,7 @@ class GroupTopics:
             view = self._engine.cluster.topics.get(name)
             if view is None or not view.is_settled:
                 continue
-            if view.partition_count:
+            if view.dealt_count:
                 self._said.discard(name)
             elif name not in self._said and view.error is not None:
                 self._said.add(name)

@@ -27,7 +27,6 @@ from segbroker.protocol.messages_share_groups import ShareFetchResponsePartition
 from .acknowledging import LAPSED, Acquired, Failures, Kind, ShareRecord
 from .acquired_records import open_answer
 from .clock import now_ms
-from .cluster import LOOKS_MAX
 from .completion import Completion
 from .engine import Ask, Call, Engine, Pause, Until
 from .errors import (
@@ -38,7 +37,6 @@ from .errors import (
     PeerError,
     SegbrokerError,
     TimedOut,
-    UnknownTopicOrPartition,
 )
 from .group_topics import GroupTopics
 from .heartbeating import Given, Stage
@@ -119,7 +117,6 @@ class ShareReading:
         )
         self.lanes = ShareLanes(self.engine, self.settings, self.membership.member_id, random, self)
         self.engine.components.append(self)
-        self._gone: set[str] = set()
         self.engine.cluster.on_update.append(self._cluster_updated)
         self.engine.cluster.wanted_by.append(
             lambda: {*self._topics.names, *(tp.topic for tp in self.lanes.given.values())}
@@ -409,18 +406,6 @@ class ShareReading:
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
         self._name_given()
-        cluster = self.engine.cluster
-        for name in self._topics.names:
-            view = cluster.topics.get(name)
-            if view is None or not view.partition_count:
-                continue  # never seen: GroupTopics tells of that
-            if not isinstance(view.error, UnknownTopicOrPartition):
-                self._gone.discard(name)
-            elif view.looks < LOOKS_MAX:
-                cluster.invalidate()
-            elif name not in self._gone:
-                self._gone.add(name)
-                self.fail(view.error)
 
     def _take_over(self, given: Given) -> None:
         if self._given and not given:

@@ -5,14 +5,12 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from segbroker.client import Admin, Consumer, Producer, Record
 from segbroker.client.errors import (
-    UnknownTopicOrPartition,
     UnreleasedInstanceId,
     UnsupportedByBroker,
 )
@@ -137,41 +135,6 @@ def test_who_was_killed_is_replaced_when_its_session_ends_and_an_instance_is_fre
             return len(again.assignment) == PARTITIONS
 
         until(is_in)
-
-
-@pytest.mark.parametrize("is_seen", [False, True], ids=["at once", "when it is seen to be gone"])
-def test_a_topic_that_is_made_again_while_it_is_owned_is_read_from_its_start(
-    daemon: Daemon, topic: str, is_seen: bool
-) -> None:
-    with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
-        admin.create_topic(topic, partitions=2)
-        producer.send_many(topic, [b"old"] * 10)
-        options: Options = {**BY_BROKER, "start": "start", "on_gap": "skip", "auto_commit": False}
-        with (
-            Consumer(daemon.address, topic, group=topic, **options) as one,
-            Consumer(daemon.address, topic, group=topic, **options) as two,
-        ):
-            seen: list[bytes | None] = []
-
-            def polled() -> int:
-                for consumer in (one, two):
-                    with suppress(UnknownTopicOrPartition):
-                        records = consumer.poll(timeout_ms=20)
-                        seen.extend(record.value for record in records)
-                        if records:
-                            consumer.commit()
-                return len(seen)
-
-            until(lambda: polled() >= 10 and len(one.assignment) == len(two.assignment) == 1)
-            assert seen == [b"old"] * 10
-            admin.delete_topic(topic)
-            if is_seen:
-                until(lambda: polled() >= 10 and one.assignment == two.assignment == [])
-            admin.create_topic(topic, partitions=2)
-            producer.send_many(topic, [b"new %d" % n for n in range(30)])
-            until(lambda: polled() >= 40)
-            assert sorted(seen[10:], key=str) == sorted([b"new %d" % n for n in range(30)], key=str)
-        assert sum(stands.offset for stands in admin.committed(topic).values()) == 30
 
 
 def test_a_broker_that_does_not_serve_it_says_so(tmp_path: Path) -> None:

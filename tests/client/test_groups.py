@@ -1139,6 +1139,94 @@ def test_partitions_that_are_added_are_dealt_out_by_a_static_leader_that_came_ba
     again.stop()
 
 
+def test_a_bounded_reading_ends_though_one_of_its_topics_is_deleted(
+    daemon: Daemon, filled: str, quick: Options
+) -> None:
+    """It is told, and what cannot be read of that topic is not waited for."""
+    other = f"{filled}.b"
+    options = {**quick, "prefetch_bytes": 10_000, "fetch_partition_bytes": 5_000}
+    seen: list[Record] = []
+    told: list[UnknownTopicOrPartition] = []
+    with (
+        Admin(daemon.address) as admin,
+        Producer(daemon.address, batch_bytes=10_000, compression="none") as producer,
+    ):
+        admin.create_topic(other, partitions=2)
+        producer.send_many(other, [bytes(1_000)] * 200)
+        producer.flush()
+        with Consumer(
+            daemon.address, filled, other, group=filled, stop_at_end=True, **options
+        ) as consumer:
+
+            def reads_on() -> bool:
+                """Whether it has come to the end."""
+                try:
+                    seen.extend(consumer)
+                except UnknownTopicOrPartition as exc:
+                    told.append(exc)
+                    return False
+                return True
+
+            seen.append(next(record for record in consumer if record.topic == other))
+            admin.delete_topic(other)
+            until(reads_on)
+            assert told or quick is BY_BROKER  # which may take it away before it is missed
+            assert {tp.topic for tp in consumer.assignment} == {filled}
+            assert sum(record.topic == other for record in seen) < 200
+
+
+def test_a_member_gives_up_a_deleted_topic_that_the_leader_does_not_read(
+    daemon: Daemon, filled: str, quick: Options
+) -> None:
+    options = {**quick, "metadata_max_age_ms": 100}
+    leader = Member(daemon.address, filled, **options)
+    until(lambda: len(leader.owned) == PARTITIONS, leader)
+    with (
+        Admin(daemon.address) as admin,
+        Consumer(daemon.address, f"{filled}.b", group=filled, **options) as other,
+    ):
+        admin.create_topic(f"{filled}.b", partitions=2)
+
+        def has(count: int) -> bool:
+            with suppress(UnknownTopicOrPartition):
+                other.poll(timeout_ms=50)
+            return len(other.assignment) == count
+
+        until(lambda: has(2), leader)
+        told = list(leader.told)
+        admin.delete_topic(f"{filled}.b")
+        until(lambda: has(0), leader)
+        assert leader.told == told, "nor does that touch what others read"
+    leader.stop()
+
+
+@pytest.mark.parametrize("when", ["later", "meanwhile"])
+def test_a_static_leader_that_came_back_gives_up_a_deleted_topic(
+    daemon: Daemon, filled: str, when: str
+) -> None:
+    """The group has told it to leave what was dealt out before."""
+    fill(daemon.address, other := f"{filled}.b", 4)
+
+    def has(consumer: Consumer, *topics: str) -> bool:
+        with suppress(UnknownTopicOrPartition):
+            consumer.poll(timeout_ms=50)
+        return {tp.topic for tp in consumer.assignment} == {*topics}
+
+    def member() -> Consumer:
+        return Consumer(daemon.address, filled, other, group=filled, instance_id="one", **QUICK)
+
+    with member() as first:
+        until(lambda: has(first, filled, other))
+    with Admin(daemon.address) as admin:
+        if when == "meanwhile":
+            admin.delete_topic(other)
+        with member() as again:
+            if when == "later":
+                until(lambda: has(again, filled, other))
+                admin.delete_topic(other)
+            until(lambda: has(again, filled))
+
+
 @pytest.mark.parametrize("stop_at_end", [False, True])
 def test_a_topic_that_is_not_there_is_said(
     daemon: Daemon, topic: str, quick: Options, stop_at_end: bool
@@ -1190,6 +1278,47 @@ def test_a_group_that_stood_in_a_deleted_topic_reads_its_successor_from_the_star
     fill(daemon.address, filled, 40)
     with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **quick) as consumer:
         assert sorted(int(record.value or b"") for record in consumer) == list(range(40))
+
+
+@pytest.mark.parametrize("is_seen", [False, True], ids=["at once", "when it is seen to be gone"])
+def test_a_topic_that_is_made_again_while_it_is_owned_is_read_from_its_start(
+    daemon: Daemon, topic: str, quick: Options, is_seen: bool
+) -> None:
+    with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
+        admin.create_topic(topic, partitions=2)
+        producer.send_many(topic, [b"old"] * 10)
+        options: Options = {
+            **quick,
+            "start": "start",
+            "on_gap": "skip",
+            "auto_commit": False,
+            "metadata_max_age_ms": 100,
+        }
+        with (
+            Consumer(daemon.address, topic, group=topic, **options) as one,
+            Consumer(daemon.address, topic, group=topic, **options) as two,
+        ):
+            seen: list[bytes | None] = []
+
+            def polled() -> int:
+                for consumer in (one, two):
+                    with suppress(UnknownTopicOrPartition):
+                        records = consumer.poll(timeout_ms=20)
+                        seen.extend(record.value for record in records)
+                        if records:
+                            consumer.commit()
+                return len(seen)
+
+            until(lambda: polled() >= 10 and len(one.assignment) == len(two.assignment) == 1)
+            assert seen == [b"old"] * 10
+            admin.delete_topic(topic)
+            if is_seen:
+                until(lambda: polled() >= 10 and one.assignment == two.assignment == [])
+            admin.create_topic(topic, partitions=2)
+            producer.send_many(topic, [b"new %d" % n for n in range(30)])
+            until(lambda: polled() >= 40)
+            assert sorted(seen[10:], key=str) == sorted([b"new %d" % n for n in range(30)], key=str)
+        assert sum(stands.offset for stands in admin.committed(topic).values()) == 30
 
 
 @pytest.mark.parametrize("how", ["closed", "all", "a record"])

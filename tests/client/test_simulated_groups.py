@@ -13,6 +13,7 @@ from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
 from segbroker.client import classic_membership, reading
 from segbroker.client.assignors import GroupMemberInfo, deal_out
 from segbroker.client.classic_membership import REFUSALS_MAX, ClassicMembership
+from segbroker.client.cluster import DELETED_MS
 from segbroker.client.completion import Completion
 from segbroker.client.driver import GOODBYE_MS
 from segbroker.client.errors import (
@@ -21,6 +22,7 @@ from segbroker.client.errors import (
     InconsistentGroupProtocol,
     SegbrokerError,
     TimedOut,
+    UnknownTopicOrPartition,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
 from segbroker.client.membership import Phase
@@ -79,6 +81,31 @@ def test_cooperative_members_that_come_and_go_work_at_each_record_once(
             world.run(lambda member=member: member.in_hand is None, within_ms=30_000_000)  # type: ignore[misc]
             member.leave()
     assert world.committed == {(TOPIC, partition): RECORDS for partition in range(PARTITIONS)}
+
+
+def test_a_deleted_topic_is_given_up_once_and_dealt_out_when_it_is_there_again(
+    kind: type[GroupWorld],
+) -> None:
+    world = kind(1, partitions=2, records=20)
+    members = [world.start() for _ in range(2)]
+    for member in members:
+        member.expected = (UnknownTopicOrPartition,)
+    world.run(world.is_settled)
+    if kind is GroupWorld:  # else the broker decides that
+        told = [list(member.told) for member in members]
+        topic = world.cluster.topics.pop(TOPIC)
+        world.passes(DELETED_MS - 1_000)
+        world.cluster.topics[TOPIC] = topic
+        world.passes(60_000)
+        assert [member.told for member in members] == told
+    topic = world.cluster.topics.pop(TOPIC)
+    world.run(lambda: not any(member.owned for member in members))
+    world.passes(10_000)  # that they have given it up is another generation
+    generations = [member.reading.group.membership.generation for member in members]
+    world.passes(600_000)
+    assert [m.reading.group.membership.generation for m in members] == generations
+    world.cluster.topics[TOPIC] = topic
+    world.run(world.is_settled)
 
 
 @pytest.mark.parametrize("seed", range(12))
