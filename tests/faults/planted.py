@@ -65,7 +65,7 @@ def hurries() -> None:
         return hurry.put(self, data, position)
 
     PosixFile.pwrite = pwrite  # type: ignore[method-assign]
-    for name in ("pread", "pread_nowait", "truncate", "size", "close"):
+    for name in ("pread", "pread_nowait", "truncate", "size", "is_in_place", "close"):
         _write_before(hurry, name, getattr(PosixFile, name))
     threading.Thread(target=hurry.run, daemon=True).start()
 
