@@ -264,7 +264,7 @@ def empty(disk: MemoryStorage, path: str) -> None:
     disk.open(path).truncate(0)
 
 
-@pytest.mark.parametrize("take", [MemoryStorage.unlink, cut])
+@pytest.mark.parametrize("take", [MemoryStorage.unlink, empty])
 def test_what_a_start_has_kept_of_what_vouches_for_logs_is_written_anew(
     take: Callable[[MemoryStorage, str], None],
 ) -> None:
