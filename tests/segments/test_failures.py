@@ -33,7 +33,8 @@ DISK = TopicConfig({**SMALL.overrides, "durability": "disk"})
 class TreacherousStorage(MemoryStorage):
     """`fails`: the ends of the paths whose next sync fails.  `full`: no byte more is written.
 
-    forgets: whether what was not synced is gone from memory as well after a failed sync.
+    forgets: whether what was not synced is gone from memory as well after a failed sync: zeros are
+        in its place.
     """
 
     def __init__(self, *, forgets: bool = False) -> None:
@@ -74,7 +75,8 @@ class _TreacherousFile(MemoryFile):
         if any(end in self.path for end in disk.fails):
             disk.lost.add(inode)
             if disk.forgets:
-                inode.content[:] = inode.synced
+                size = len(inode.content)  # that stays
+                inode.content[:] = bytes(inode.synced).ljust(size, bytes(1))[:size]
             disk.meanwhile()
             raise OSError(disk.error, "planted", self.path)
         super().fdatasync()
@@ -326,6 +328,18 @@ def test_a_full_disk_that_only_control_events_met_passes_too() -> None:
     manager.create_topic("u", 1, DISK)
     manager.close()
     assert sorted(manager_on(disk).topics) == ["t", "u"]
+
+
+def test_a_stop_that_can_neither_sync_nor_write_anew_leaves_the_write_ahead_log() -> None:
+    disk = TreacherousStorage(forgets=True)
+    manager, handler = partition_on(disk)
+    for number in range(3):
+        write(handler, number)
+    assert handler.high_watermark == 3
+    disk.fails = ("segment_",)
+    with pytest.raises(ExceptionGroup):
+        manager.close()
+    assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == [0, 1, 2]
 
 
 def test_behind_a_failure_events_wait_for_a_snapshot_and_records_do_not() -> None:

@@ -215,7 +215,7 @@ LOG_BUGS: tuple[Bug, ...] = (
         "producer_snapshot",
         "    log.sync()\n    encoded = producers.encode(",
         "    encoded = producers.encode(",
-        "closed_and_opened_again_of_class_disk",
+        "snapshots_of_producers",
     ),
     Bug(
         "a_checkpoint_vouches_for_too_much",
