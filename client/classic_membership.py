@@ -60,6 +60,7 @@ from .errors import (
     RebalanceInProgress,
     SegbrokerError,
     UnknownMemberId,
+    as_told,
     broker_error,
 )
 from .group_offsets import GroupMetadata
@@ -513,11 +514,7 @@ class ClassicMembership:
                 else:
                     self._engine.call(goodbye, now_ms)
                 self._holder.lost(now_ms)
-                if not isinstance(error, SegbrokerError):
-                    bug = SegbrokerError(f"bug in the client: {error!r}")
-                    bug.__cause__ = error
-                    error = bug
-                self._holder.failed(error)
+                self._holder.failed(as_told(error))
 
     def _pause_ms(self) -> int:
         """Before joining after a refusal that is part of how a group works: none at first."""

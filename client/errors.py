@@ -519,6 +519,18 @@ def broker_error(code: int, about: str, message: str | None = None) -> BrokerErr
     return cls(f"{about}: {message or cls.code.description}")
 
 
+def bug(error: BaseException) -> SegbrokerError:
+    """A mistake in the client, as the caller is told it."""
+    told = SegbrokerError(f"bug in the client: {error!r}")
+    told.__cause__ = error
+    return told
+
+
+def as_told(error: BaseException) -> SegbrokerError:
+    """An error as the caller is told it: what is none of ours is a mistake in the client."""
+    return error if isinstance(error, SegbrokerError) else bug(error)
+
+
 def check_code(code: int, about: str, message: str | None = None) -> None:
     """Raise `broker_error` of a wire code, unless it is that of success."""
     if code:

@@ -38,10 +38,10 @@ from .errors import (
     UnknownMemberId,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    as_told,
 )
 from .fetching import Fetching
 from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets
-from .log_changes import bug
 from .membership import Membership
 from .progress import Progress
 from .records import TopicPartition
@@ -327,7 +327,7 @@ class Commits:
             return
         if isinstance(error, RebalanceInProgress | IllegalGeneration | UnknownMemberId):
             return  # the membership hears of it too
-        self._fetching.fail(error if isinstance(error, SegbrokerError) else bug(error))
+        self._fetching.fail(as_told(error))
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         is_wanted = self._settings.auto_commit and not self.is_running and self._owned()

@@ -22,11 +22,10 @@ from segbroker.protocol.fields import ZERO_UUID
 
 from .completion import Completion
 from .engine import Engine
-from .errors import SegbrokerError
+from .errors import SegbrokerError, as_told
 from .fetching import Fetching
 from .group_commits import Commits
 from .group_offsets import CommittedOffset, fetch_offsets
-from .log_changes import bug
 from .membership import Membership
 from .records import TopicPartition
 from .settings import GroupSettings
@@ -126,7 +125,7 @@ class GroupStarts:
         if not wanted:
             return
         if call.error is not None:
-            error = call.error if isinstance(call.error, SegbrokerError) else bug(call.error)
+            error = as_told(call.error)
             if not error.retryable:
                 self._failed(error)
             elif not self._fetching.is_closed:

@@ -41,9 +41,9 @@ from .errors import (
     UnknownMemberId,
     UnsupportedByBroker,
     UnsupportedVersionError,
+    as_told,
     check_code,
 )
-from .log_changes import bug
 from .network import GROUP
 
 JOIN_EPOCH = 0
@@ -246,7 +246,7 @@ class HeartbeatingMember(ABC):
                 self._lost()
                 if isinstance(error, UnsupportedByBroker | UnsupportedVersionError):
                     error = UnsupportedByBroker(f"{error}: {self.absence}")
-                self._failed(error if isinstance(error, SegbrokerError) else bug(error))
+                self._failed(as_told(error))
 
     def _join_again(self, error: SegbrokerError) -> None:
         is_new = self.epoch != JOIN_EPOCH

@@ -19,9 +19,9 @@ from functools import partial
 from .assigned import PartitionState
 from .completion import Completion
 from .engine import Call, Engine
-from .errors import BrokerError, SegbrokerError, UnknownTopicOrPartition
+from .errors import BrokerError, UnknownTopicOrPartition, as_told
 from .holding import Fail, Holding
-from .log_changes import LogChanges, bug
+from .log_changes import LogChanges
 from .lookups import END_TIME, START_TIME, FoundOffset, look_up, topics_known
 from .records import TopicPartition
 from .starting import is_from_end, is_offset, needs_end, offset_of, start_time
@@ -112,7 +112,7 @@ class StartLookup:
                     self._fail(why, state)
         # Where one goes on in another topic, that may be all that was wrong; else it comes again.
         if error is not None and len(current) == len(asked):
-            self._fail(error if isinstance(error, SegbrokerError) else bug(error))
+            self._fail(as_told(error))
         for state in current:
             # A bounded reading that begins behind its end would end without a word.
             is_beyond = state.stop_offset is not None and state.fetch_offset > state.stop_offset

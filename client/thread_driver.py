@@ -53,6 +53,7 @@ from .errors import (
     ClosedError,
     ConnectionLost,
     SegbrokerError,
+    bug,
 )
 from .plain_lock import WITHIN
 from .reaching import Reaching
@@ -300,8 +301,7 @@ class ThreadDriver(Driver):
                 self._run_last(engine, last, timeout_ms)
         except BaseException as exc:
             # A bug.  Whoever waits must hear of it; the thread has nobody to tell.
-            error = SegbrokerError(f"bug in the client: {exc!r}")
-            error.__cause__ = exc
+            error = bug(exc)
         with self.lock:
             engine.close(now_ms(), error)
             self._apply_closed(engine)
