@@ -179,12 +179,8 @@ class ClassicMembership:
             self._is_stale = True
             self.reason = reason
 
-    def leave(self, reason: str) -> Call[None]:
-        """Be no member from now on; static ones keep their place until their session ends."""
-        return self.end(reason)(CONTROL)
-
     def end(self, reason: str) -> Goodbye:
-        """Be no member from now on; how that is said to the group, if there is anything to say."""
+        """See Membership."""
         was_member = self.member_id and self._settings.instance_id is None
         request = self._leaving(self.member_id, reason)
         self._end(Phase.OUT)
@@ -508,11 +504,9 @@ class ClassicMembership:
                 self._again(self._backoff.next_delay_ms())
                 self._notice_time(error)
             case _:
-                goodbye = self.leave(str(error))
-                if isinstance(error, BrokerError):
-                    goodbye.close()  # the group has said itself that this is no member
-                else:
-                    self._engine.call(goodbye, now_ms)
+                goodbye = self.end(str(error))
+                if not isinstance(error, BrokerError):  # else the group has said so itself
+                    self._engine.call(goodbye(CONTROL), now_ms)
                 self._holder.lost(now_ms)
                 self._holder.failed(as_told(error))
 

@@ -37,7 +37,7 @@ from .errors import FencedMemberEpoch, SegbrokerError
 from .group_offsets import GroupMetadata
 from .heartbeating import JOIN_EPOCH, LEAVE_EPOCH, Given, HeartbeatingMember, Stage
 from .membership import Goodbye, Holder, Phase
-from .network import CONTROL, GROUP
+from .network import GROUP
 from .records import TopicPartition
 from .settings import ON_WIRE_MAX, GroupSettings
 from .whole_share import Standing, WholeShare, is_target_reached
@@ -127,12 +127,8 @@ class ConsumerMembership(HeartbeatingMember):
         if self.stage is Stage.IN and self._has_more_to_say:
             self._hurry()
 
-    def leave(self, reason: str) -> Call[None]:
-        """Be no member from now on; static ones keep their place until their session ends."""
-        return self.end(reason)(CONTROL)
-
     def end(self, reason: str) -> Goodbye:
-        """Be no member from now on; how that is said to the group, if there is anything to say."""
+        """See Membership."""
         is_joining = self.epoch == JOIN_EPOCH
         is_static = self._settings.instance_id is not None
         request = ConsumerGroupHeartbeatRequest(

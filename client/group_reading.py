@@ -312,7 +312,7 @@ class GroupReading:
 
     def _cannot_begin(self, error: SegbrokerError) -> None:
         """It is left to the others, for good: each time that it joined they would rebalance."""
-        self._engine.call(self.membership.leave(str(error)), self._now_ms)
+        self._engine.call(self.membership.end(str(error))(CONTROL), self._now_ms)
         self.lost(self._now_ms)
         self.error = error
         self._fetching.fail(error)
@@ -544,7 +544,8 @@ class GroupReading:
         self._poll_interval.begin(now_ms)
         late_ms = self._late_ms
         if late_ms is not None and now_ms >= late_ms:
-            self._engine.call(self.membership.leave("max_poll_interval_ms passed"), now_ms)
+            goodbye = self.membership.end("max_poll_interval_ms passed")
+            self._engine.call(goodbye(CONTROL), now_ms)
             self.lost(now_ms)
 
     @property
