@@ -41,12 +41,10 @@ from segbroker.protocol.messages_groups import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupRequestMember,
-    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from segbroker.protocol.schema import Message
 
 from .assignors import GroupMemberInfo, deal_out, is_cooperative, member_info, subscription_bytes
 from .backoff import Backoff
@@ -196,7 +194,7 @@ class ClassicMembership:
 
     def _say_goodbye(self, request: LeaveGroupRequest | None, lane: str = CONTROL) -> Call[None]:
         if request is not None:
-            yield from self.coordinator.ask(request, _codes, lane=lane, repeat=False)
+            yield from self.coordinator.ask(request, lane=lane, repeat=False)
 
     # The engine's side.
 
@@ -322,7 +320,6 @@ class ClassicMembership:
                 protocol_name=self.protocol,
                 assignments=assignments,
             ),
-            _codes,
             lane=GROUP,
             timeout_ms=settings.rebalance_timeout_ms + JOIN_GRACE_MS,
             repeat=False,
@@ -353,7 +350,6 @@ class ClassicMembership:
             )
             reply = yield from self.coordinator.ask(
                 request,
-                _codes,
                 lane=GROUP,
                 timeout_ms=settings.rebalance_timeout_ms + JOIN_GRACE_MS,
                 repeat=False,
@@ -421,7 +417,7 @@ class ClassicMembership:
 
     def _dealt_out(self) -> Call[Counter[str]]:
         request = DescribeGroupsRequest(groups=[self._settings.group_id])
-        reply = yield from self.coordinator.ask(request, _described_codes)
+        reply = yield from self.coordinator.ask(request)
         assert isinstance(reply, DescribeGroupsResponse)
         return Counter(topic for group in reply.groups for topic, _ in assigned_in(group))
 
@@ -458,7 +454,7 @@ class ClassicMembership:
             member_id=self.member_id,
             group_instance_id=self._settings.instance_id,
         )
-        reply = yield from self.coordinator.ask(request, _codes, lane=GROUP)
+        reply = yield from self.coordinator.ask(request, lane=GROUP)
         assert isinstance(reply, HeartbeatResponse)
         self._check(reply.error_code)
 
@@ -538,15 +534,3 @@ def _members(protocol: str, joined: JoinGroupResponse) -> list[GroupMemberInfo]:
         member_info(protocol, row.member_id, row.group_instance_id, row.metadata)
         for row in joined.members
     ]
-
-
-def _codes(reply: Message) -> set[int]:
-    assert isinstance(
-        reply, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse | LeaveGroupResponse
-    )
-    return {reply.error_code}
-
-
-def _described_codes(reply: Message) -> set[int]:
-    assert isinstance(reply, DescribeGroupsResponse)
-    return {group.error_code for group in reply.groups}

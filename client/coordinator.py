@@ -9,7 +9,8 @@
 Every question here ends with the deadline of its call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
@@ -83,14 +84,13 @@ class Coordinator:
     def ask(
         self,
         request: Message | AtNewest | ById,
-        codes: Callable[[Message], set[int]],
         *,
         lane: str = CONTROL,
         timeout_ms: int | None = None,
         repeat: bool = True,
         is_wanted: _IsWanted = _always,
     ) -> Call[Message]:
-        """The coordinator's answer; `codes` are the error codes in it.
+        """The coordinator's answer, once it is the coordinator's.
 
         Not `repeat`: a connection that was lost meanwhile is the caller's to know of.
         Not `is_wanted`: as of `ask_once`.
@@ -107,7 +107,7 @@ class Coordinator:
                     raise
                 why = exc
             else:
-                said = codes(reply)
+                said = codes_in([reply])
                 if not (passing := said & ELSEWHERE):
                     return reply
                 why = broker_error(min(passing), f"coordinator of {self.key!r}")
@@ -136,3 +136,15 @@ class Coordinator:
     def _backoff(self) -> Backoff:
         settings = self.engine.settings
         return Backoff(self.engine.random, settings.retry_backoff_ms, 1_000)
+
+
+def codes_in(messages: Sequence[Message]) -> set[int]:
+    """All error codes in these, and in what is in them; 0 for what went well."""
+    codes: set[int] = set()
+    for field in type(messages[0]).fields() if messages else ():
+        if field.name.endswith("error_code"):
+            codes.update(getattr(each, field.name) for each in messages)
+        elif field.struct is not None:
+            inner = [value for each in messages if (value := getattr(each, field.name))]
+            codes |= codes_in(list(chain.from_iterable(inner)) if field.is_array else inner)
+    return codes

@@ -159,19 +159,4 @@ def delete_group(engine: Engine, group_id: str) -> Call[None]:
 
 def _ask(engine: Engine, group_id: str, request: Message, *, repeat: bool = True) -> Call[Message]:
     """Ask the group's coordinator; not `repeat`: what changes something, see asking."""
-    return Coordinator(engine, group_id, GROUP_KEY).ask(request, _codes, repeat=repeat)
-
-
-def _codes(reply: Message) -> set[int]:
-    """The error codes of a reply about one group."""
-    match reply:
-        case DescribeGroupsResponse():
-            return {row.error_code for row in reply.groups}
-        case ConsumerGroupDescribeResponse():
-            return {row.error_code for row in reply.groups} - {ErrorCode.GROUP_ID_NOT_FOUND}
-        case ShareGroupDescribeResponse() | StreamsGroupDescribeResponse():
-            return {row.error_code for row in reply.groups} - NO_SUCH_GROUP
-        case DeleteGroupsResponse():
-            return {row.error_code for row in reply.results}
-        case _:
-            return set()
+    return Coordinator(engine, group_id, GROUP_KEY).ask(request, repeat=repeat)

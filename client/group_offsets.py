@@ -29,10 +29,9 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
-from .coordinator import Coordinator
+from .coordinator import Coordinator, codes_in
 from .engine import Call, Pause, Refresh
 from .errors import broker_error
 from .records import ByPartition, TopicPartition, as_partition
@@ -126,14 +125,13 @@ def fetch_offsets(
         asks_as = GroupMetadata(group_id) if member is None else member()
         request = _offsets_request(asks_as, names, ids, require_stable=require_stable)
         is_by_id = names is not None and ids.keys() == names.keys()
-        reply = yield from coordinator.ask(ById(request) if is_by_id else request, _codes)
+        reply = yield from coordinator.ask(ById(request) if is_by_id else request)
         assert isinstance(reply, OffsetFetchResponse)
         about = f"offsets of group {group_id!r}"
         if reply.groups:
             _name_topics(reply.groups[0].topics, {ids[name]: name for name in ids})
         rows = rows_of(reply.groups[0].topics if reply.groups else reply.topics)
-        codes = _codes(reply) | {row.error_code for row in rows.values()}
-        codes.discard(ErrorCode.NONE)
+        codes = codes_in([reply]) - {ErrorCode.NONE}
         if not codes:
             if topic_ids is not None and reply.groups:
                 topic_ids |= {one.name: one.topic_id for one in reply.groups[0].topics}
@@ -243,7 +241,7 @@ def commit_offsets(
         ],
     )
     is_by_id = all(topic_id.int for _, topic_id in topics)
-    reply = yield from coordinator.ask(ById(request) if is_by_id else request, _codes)
+    reply = yield from coordinator.ask(ById(request) if is_by_id else request)
     assert isinstance(reply, OffsetCommitResponse)
     _name_topics(reply.topics, {topic_id: name for name, topic_id in topics})
     for topic in reply.topics:
@@ -259,10 +257,3 @@ def _code_of(code: int, member: GroupMetadata) -> int:
     if code == ErrorCode.GROUP_ID_NOT_FOUND and member.generation >= 0:
         return ErrorCode.ILLEGAL_GENERATION
     return code
-
-
-def _codes(reply: Message) -> set[int]:
-    if isinstance(reply, OffsetFetchResponse):
-        return {reply.error_code, *(group.error_code for group in reply.groups)}
-    assert isinstance(reply, OffsetCommitResponse)
-    return {row.error_code for topic in reply.topics for row in topic.partitions}

@@ -27,7 +27,6 @@ from segbroker.protocol.messages_share_groups import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .completion import Completion
@@ -186,7 +185,7 @@ class HeartbeatingMember(ABC):
         self._is_beating = self._may_be_known = False
 
     def _say_goodbye(self, request: Beat, lane: str) -> Call[None]:
-        yield from self.coordinator.ask(request, _codes, lane=lane, repeat=False)
+        yield from self.coordinator.ask(request, lane=lane, repeat=False)
 
     def _say(self, request: Beat, era: int) -> Call[tuple[int, int, Given | None]]:
         """The epoch, the interval in ms, and what is given."""
@@ -263,8 +262,3 @@ class HeartbeatingMember(ABC):
         if since_ms is not None and self._now_ms >= since_ms + self._engine.settings.api_timeout_ms:
             self._trying_since_ms = self._now_ms
             self._tell(error)
-
-
-def _codes(reply: Message) -> set[int]:
-    assert isinstance(reply, BeatResponse)
-    return {reply.error_code}

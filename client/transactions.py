@@ -53,7 +53,7 @@ from segbroker.protocol.schema import Message
 from .accumulator import Accumulator
 from .backoff import Backoff
 from .completion import Completion
-from .coordinator import GROUP_KEY, TRANSACTION_KEY, Coordinator
+from .coordinator import GROUP_KEY, TRANSACTION_KEY, Coordinator, codes_in
 from .engine import Call, Engine, Pause, Until
 from .errors import (
     BrokerError,
@@ -71,7 +71,7 @@ from .identity import Identity
 from .producer_batch import PartitionQueue
 from .records import TopicPartition
 from .spoken import AtNewest
-from .transaction_requests import PARTS, codes_of, offsets_request, partitions_request
+from .transaction_requests import PARTS, offsets_request, partitions_request
 
 FEATURE: Final = "transaction.version"
 # Of these the broker says that the identity is not the one it knows (any more).
@@ -443,8 +443,8 @@ class Transactions:
         backoff = Backoff(self._engine.random, 10, 500)
         while True:
             asked = AtNewest(request) if self.is_second else request
-            reply = yield from coordinator.ask(asked, codes_of)
-            codes = codes_of(reply) - {ErrorCode.NONE}
+            reply = yield from coordinator.ask(asked)
+            codes = codes_in([reply]) - {ErrorCode.NONE}
             if not codes:
                 return reply
             if codes & FENCING and isinstance(request, PARTS):

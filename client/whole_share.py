@@ -39,7 +39,6 @@ from segbroker.protocol.messages_groups import (
     DescribeGroupsResponse,
     DescribeGroupsResponseGroup,
 )
-from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .completion import Completion
@@ -143,8 +142,7 @@ def is_target_reached(
     reply = yield from coordinator.ask(
         ConsumerGroupDescribeRequest(
             group_ids=[coordinator.key], include_authorized_operations=False
-        ),
-        _codes,
+        )
     )
     assert isinstance(reply, ConsumerGroupDescribeResponse)
     (group,) = reply.groups
@@ -169,7 +167,7 @@ def is_all_assigned(
 
     given: what it has, by the ids of the topics, for a group of KIP-848.
     """
-    reply = yield from coordinator.ask(DescribeGroupsRequest(groups=[coordinator.key]), _codes)
+    reply = yield from coordinator.ask(DescribeGroupsRequest(groups=[coordinator.key]))
     assert isinstance(reply, DescribeGroupsResponse)
     (group,) = reply.groups
     if group.group_state == DEAD:
@@ -200,8 +198,3 @@ def _partitions(
         for topic in assignment.topic_partitions
         for partition in topic.partitions
     }
-
-
-def _codes(reply: Message) -> set[int]:
-    assert isinstance(reply, ConsumerGroupDescribeResponse | DescribeGroupsResponse)
-    return {group.error_code for group in reply.groups}
