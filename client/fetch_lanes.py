@@ -107,7 +107,6 @@ class FetchLanes:
         holding: Holding,
         *,
         stop_at_end: bool,
-        isolation_level: int,
         take: Take,
         fail: Fail,
     ) -> None:
@@ -121,7 +120,6 @@ class FetchLanes:
         self._prefetched = prefetched
         self._changes = changes
         self._stop_at_end = stop_at_end
-        self._isolation_level = isolation_level
         self._take = take
         self._fail = fail
         self._holding = holding
@@ -274,7 +272,6 @@ class FetchLanes:
             turn=self._turn,
             size_max=claim,
             wait_ms=wait_ms,
-            isolation_level=self._isolation_level,
         )
         spoken = lane.say()
         if session.epoch <= 0:  # it says all anew

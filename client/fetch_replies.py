@@ -69,7 +69,6 @@ class FetchReplies:
         changes: LogChanges,
         holding: Holding,
         *,
-        isolation_level: int,
         fail: Fail,
         notify: Callable[[], None],
         answered: Callable[[], None],
@@ -79,7 +78,6 @@ class FetchReplies:
         self._settings = settings
         self._prefetched = prefetched
         self._changes = changes
-        self._isolation_level = isolation_level
         self._fail = fail
         self._holding = holding
         self._notify = notify
@@ -155,7 +153,7 @@ class FetchReplies:
                 # All that was read is there, in epochs up to this one: no later one is known.
                 state.epoch = diverging.epoch if diverging.epoch < state.epoch else -1
             state.high_watermark = state.end_offset = row.high_watermark
-            if self._isolation_level and row.last_stable_offset >= 0:
+            if self._settings.isolation_level and row.last_stable_offset >= 0:
                 state.end_offset = row.last_stable_offset
             self._take_in(state, row, now_ms)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:

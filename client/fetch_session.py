@@ -69,7 +69,6 @@ class FetchSession:
         turn: int,
         size_max: int,
         wait_ms: int,
-        isolation_level: int,
     ) -> FetchRequest:
         """The fetch of these partitions.
 
@@ -105,7 +104,7 @@ class FetchSession:
             max_wait_ms=wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=size_max,
-            isolation_level=isolation_level,
+            isolation_level=settings.isolation_level,
             session_id=self._id,
             session_epoch=self.epoch,
             topics=_topics(news, settings.fetch_partition_bytes),

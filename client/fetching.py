@@ -93,7 +93,6 @@ class Fetching:
             self.prefetched,
             self._changes,
             self._holding,
-            isolation_level=self.isolation_level,
             fail=self.fail,
             notify=self.notify,
             answered=lambda: self._lanes.answered(),
@@ -107,18 +106,17 @@ class Fetching:
             self._changes,
             self._holding,
             stop_at_end=stop_at_end,
-            isolation_level=self.isolation_level,
             take=self._take,
             fail=self.fail,
         )
         self._starts = StartLookup(
             engine,
+            settings,
             self.states,
             self._touched,
             self._holding,
             self._changes,
             stop_at_end=stop_at_end,
-            isolation_level=self.isolation_level,
             fail=self.fail,
             found=self._found,
         )
@@ -131,10 +129,6 @@ class Fetching:
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
         engine.cluster.wanted_by.append(self._wanted)
-
-    @property
-    def isolation_level(self) -> int:
-        return 1 if self.settings.isolation == "read_committed" else 0
 
     # The caller's side.
 

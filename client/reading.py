@@ -356,7 +356,7 @@ class Reading:
             yield from self.subscribed_known()
         wanted = dict.fromkeys(self.partitions_or_all(partitions), time)
         found = yield from look_up(
-            self.engine, wanted, isolation_level=self.fetching.isolation_level
+            self.engine, wanted, isolation_level=self.fetching.settings.isolation_level
         )
         return {tp: found[tp].offset for tp in wanted}
 
@@ -385,7 +385,7 @@ class Reading:
             if time_ms < 0:
                 raise ValueError(f"time {time_ms} ms for {tp.topic}-{tp.partition} is before 1970")
         found = yield from look_up(
-            self.engine, wanted, isolation_level=self.fetching.isolation_level
+            self.engine, wanted, isolation_level=self.fetching.settings.isolation_level
         )
         return {
             tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms)

@@ -270,6 +270,11 @@ class ConsumerSettings(Settings):
         if self.fetch_bytes > FRAME_SIZE_MAX // 2:
             raise ValueError(f"fetch_bytes={self.fetch_bytes} > {FRAME_SIZE_MAX // 2}")
 
+    @property
+    def isolation_level(self) -> int:
+        """As requests have it."""
+        return 1 if self.isolation == "read_committed" else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings(Settings):
