@@ -75,7 +75,7 @@ MADE_COUNT_MAX = 100
 LISTED_PER_QUESTION = 25
 # Topics that nobody wants yet: 700 bytes each, with one partition.
 OTHERS_COUNT_MAX = 20_000
-# Partitions of one topic: as many as a consumer reads.
+# Partitions of one topic, and those that a consumer reads.
 PARTITIONS_COUNT_MAX = 100_000
 # What is said of a partition that is not served.
 NOBODY = "no broker serves the partition for now"

@@ -37,6 +37,7 @@ from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.record_batch import InvalidBatch, decode_batch
 
 from .assigned import Fetched, PartitionState
+from .cluster import PARTITIONS_COUNT_MAX
 from .completion import Completion
 from .consumed import ConsumedBatch
 from .engine import Engine
@@ -51,7 +52,7 @@ from .settings import ConsumerSettings
 from .spoken import Reply
 from .start_lookup import StartLookup
 from .starting import Start, check_start, is_offset
-from .subscription import PARTITIONS_COUNT_MAX, Subscription
+from .subscription import Subscription
 
 WakeBy = Callable[[int], object]
 

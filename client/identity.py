@@ -158,8 +158,6 @@ class Identity:
 
     def next_epoch(self, queue: PartitionQueue) -> None:
         """Begin a partition anew, with all that waits; nothing may be in flight."""
-        if not self._accumulator.settings.idempotent:
-            return
         if queue.epoch < EPOCH_MAX:
             self._renumber(queue, queue.producer_id, queue.epoch + 1)
         else:

@@ -112,9 +112,7 @@ class ShareLanes:
 
     @property
     def held_count(self) -> int:
-        return sum(
-            len(part.held) for lane in self.lanes.values() for part in lane.acquired.values()
-        )
+        return sum(len(part.held) for part in self._parts())
 
     @property
     def is_settled(self) -> bool:
@@ -155,7 +153,7 @@ class ShareLanes:
         for lane in self.lanes.values():
             self._lose(lane, error)
 
-    def close_session(self, lane: Lane) -> "Closing | None":
+    def close_session(self, lane: Lane) -> Closing | None:
         """The last question of a session: what was said; the rest is given back.  None: there is
         no session."""
         node = self._engine.cluster.node(lane.node_id, FETCH)
@@ -498,17 +496,16 @@ class ShareLanes:
         now_ms: int,
     ) -> None:
         code = ErrorCode.of(row.error_code)
-        if row.error_code == ErrorCode.NONE:
+        if code == ErrorCode.NONE:
             self._troubles.pop(key, None)
             if row.acquired_records:
                 self._reader.take_in(lane.part(key, tp), row, lock_ms, now_ms)
             return
         error = broker_error(row.error_code, f"{tp.topic}-{tp.partition}", row.error_message)
         is_long = self._troubles.setdefault(key, self._new_trouble()).failed(now_ms)
-        if code in LEADER_CODES:
+        if code in LEADER_CODES | _GONE:
             self._engine.cluster.invalidate()
         if code in _GONE:
-            self._engine.cluster.invalidate()
             part = lane.acquired.get(key)
             if part is not None:
                 self._lose_part(part, error)
