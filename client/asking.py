@@ -21,7 +21,6 @@ from typing import Any, Final, TypeVar
 
 from segbroker.protocol.errors import ErrorCode
 
-from .backoff import Backoff
 from .engine import ANY, CONTROLLER, Ask, Call, Engine, Pause, Refresh
 from .errors import (
     BrokerError,
@@ -36,7 +35,6 @@ from .spoken import Request, VendorReply, VendorRequest
 
 Answer = TypeVar("Answer")
 
-PAUSE_MAX_MS: Final = 1_000
 NOT_DONE: Final = frozenset(
     {
         ErrorCode.NOT_CONTROLLER,
@@ -55,7 +53,7 @@ def look(
     to: int | str = ANY,
 ) -> Call[Answer]:
     """The answer to a question, see the module; `to` one broker, the controller, or any."""
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, PAUSE_MAX_MS)
+    backoff = engine.backoff()
     while True:
         yield from _known(engine, to)
         try:
@@ -96,7 +94,7 @@ def change(
     to: int | str = CONTROLLER,
 ) -> Call[Answer]:
     """The answer to what changes something, see the module."""
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, PAUSE_MAX_MS)
+    backoff = engine.backoff()
     while True:
         yield from _known(engine, to)
         why: SegbrokerError

@@ -102,7 +102,7 @@ class AsyncProducer:
         )
         self._driver.is_awaited = self._accumulator.is_awaited
         engine = Engine(self._client, random, create_topics=True)
-        self._producing = Producing(engine, self._accumulator, random)
+        self._producing = Producing(engine, self._accumulator)
         self._append = self._accumulator.append
         self._inboxes = self._accumulator.inboxes
         self._sealed_seen = 0

@@ -27,7 +27,6 @@ partitions.
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from random import Random
 
 from segbroker.protocol.consumer_protocol import assigned_partitions, encode_assignment
 from segbroker.protocol.errors import ErrorCode
@@ -78,9 +77,7 @@ REFUSALS_MAX = 3
 class ClassicMembership:
     """See the module.  A component of the engine."""
 
-    def __init__(
-        self, engine: Engine, settings: GroupSettings, random: Random, holder: Holder
-    ) -> None:
+    def __init__(self, engine: Engine, settings: GroupSettings, holder: Holder) -> None:
         self.phase = Phase.OUT
         self.generation = -1
         self.member_id = ""
@@ -92,7 +89,7 @@ class ClassicMembership:
         self._settings = settings
         self._holder = holder
         self._given: tuple[TopicPartition, ...] = ()
-        self._backoff = Backoff(random, engine.settings.retry_backoff_ms, 1_000)
+        self._backoff = engine.backoff()
         self._join_due_ms = 0
         # Since when it tries to join, if it does; and how often it was refused since.
         self._trying_since_ms: int | None = None

@@ -22,7 +22,6 @@ Source: KIP-848; ConsumerMembershipManager and ConsumerHeartbeatRequestManager o
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from random import Random
 from typing import Final
 from uuid import UUID
 
@@ -31,7 +30,6 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequestTopicPartition,
 )
 
-from .backoff import Backoff
 from .engine import Call, Engine
 from .errors import FencedMemberEpoch, SegbrokerError
 from .group_offsets import GroupMetadata
@@ -53,10 +51,8 @@ class ConsumerMembership(HeartbeatingMember):
     is_cooperative = True
     watched: frozenset[str] = frozenset()
 
-    def __init__(
-        self, engine: Engine, settings: GroupSettings, random: Random, holder: Holder
-    ) -> None:
-        super().__init__(engine, settings.group_id, random)
+    def __init__(self, engine: Engine, settings: GroupSettings, holder: Holder) -> None:
+        super().__init__(engine, settings.group_id)
         self._settings = settings
         self._holder = holder
         self._saying: Sequence[str] = ()
@@ -70,7 +66,7 @@ class ConsumerMembership(HeartbeatingMember):
         self._answers = False
         # Topics of it whose names are not known, and when these are looked for again.
         self._nameless: frozenset[UUID] = frozenset()
-        self._looking = Backoff(random, engine.settings.retry_backoff_ms, 10_000)
+        self._looking = engine.backoff(10_000)
         self._look_ms: int | None = None
         self._share = WholeShare(
             engine,

@@ -17,7 +17,6 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
 from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
 from .engine import Ask, Call, Engine, Pause
 from .errors import ClosedError, SegbrokerError, broker_error
 from .network import CONTROL
@@ -55,7 +54,7 @@ class Coordinator:
 
     def _find(self) -> Call[int]:
         """The broker's id.  Raises what is not worth another try."""
-        backoff = self._backoff()
+        backoff = self.engine.backoff()
         while True:
             if self.node_id is not None and self.engine.cluster.node(self.node_id) is not None:
                 return self.node_id
@@ -95,7 +94,7 @@ class Coordinator:
         Not `repeat`: a connection that was lost meanwhile is the caller's to know of.
         Not `is_wanted`: as of `ask_once`.
         """
-        backoff = self._backoff()
+        backoff = self.engine.backoff()
         while True:
             try:
                 reply = yield from self.ask_once(
@@ -132,10 +131,6 @@ class Coordinator:
             raise ClosedError("it is over for whom this was to be asked")
         reply: Message = yield Ask(request, to=node_id, lane=lane, timeout_ms=timeout_ms)
         return reply
-
-    def _backoff(self) -> Backoff:
-        settings = self.engine.settings
-        return Backoff(self.engine.random, settings.retry_backoff_ms, 1_000)
 
 
 def codes_in(messages: Sequence[Message]) -> set[int]:

@@ -38,6 +38,7 @@ from typing import Any, Protocol, TypeVar
 
 from segbroker.protocol.schema import Message
 
+from .backoff import Backoff
 from .cluster import Cluster
 from .completion import Completion
 from .errors import (
@@ -209,6 +210,10 @@ class Engine:
         self.network.close(now_ms)
 
     # Calls.
+
+    def backoff(self, longest_ms: int = 1_000, *, attempts: int = 0) -> Backoff:
+        """Of what is asked again and again, or has failed so often by now."""
+        return Backoff(self.random, self.settings.retry_backoff_ms, longest_ms, attempts)
 
     def call(
         self,

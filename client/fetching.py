@@ -29,7 +29,6 @@ Threads: the I/O thread steps, the caller takes and seeks, the shell holds one l
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from random import Random
 from uuid import UUID
 
 from segbroker.protocol import limits
@@ -64,7 +63,6 @@ class Fetching:
         self,
         engine: Engine,
         settings: ConsumerSettings,
-        random: Random,
         *,
         wake_by: WakeBy,
         stop_at_end: bool,
@@ -77,9 +75,7 @@ class Fetching:
         self._touched: dict[PartitionState, None] = {}
         self.prefetched = Prefetched(settings, lambda: wake_by(0))
         self.is_closed = False
-        self._holding = Holding(
-            engine, self.states, random, stop_at_end=stop_at_end, fail=self.fail
-        )
+        self._holding = Holding(engine, self.states, stop_at_end=stop_at_end, fail=self.fail)
         self._changes = LogChanges(
             engine,
             settings,

@@ -30,7 +30,6 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponseTopic,
 )
 
-from .backoff import Backoff
 from .coordinator import Coordinator, codes_in
 from .engine import Call, Pause, Refresh
 from .errors import broker_error
@@ -113,9 +112,8 @@ def fetch_offsets(
     for topic, partition in partitions or ():
         assert names is not None, "there are some"
         names.setdefault(topic, []).append(partition)
-    settings = coordinator.engine.settings
     cluster = coordinator.engine.cluster
-    backoff = Backoff(coordinator.engine.random, settings.retry_backoff_ms, 1_000)
+    backoff = coordinator.engine.backoff()
     while True:
         ids: dict[str, UUID] = {}
         if topic_ids is not None:

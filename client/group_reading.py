@@ -31,7 +31,6 @@ Threads: everything here runs under the shell's lock.
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from random import Random
 from typing import Final
 
 from .classic_membership import ClassicMembership
@@ -62,7 +61,7 @@ CALLBACK_LOOK_MS = 10
 
 
 # By their group_protocol.
-MEMBERSHIPS: Final[dict[str, Callable[[Engine, GroupSettings, Random, Holder], Membership]]] = {
+MEMBERSHIPS: Final[dict[str, Callable[[Engine, GroupSettings, Holder], Membership]]] = {
     "classic": ClassicMembership,
     "consumer": ConsumerMembership,
 }
@@ -77,7 +76,6 @@ class GroupReading:
         settings: GroupSettings,
         fetching: Fetching,
         progress: Progress,
-        random: Random,
         *,
         start: Start,
         wake_by: Callable[[int], object],
@@ -86,7 +84,7 @@ class GroupReading:
         on_lost: Listener | None,
     ) -> None:
         self.settings = settings
-        self.membership = MEMBERSHIPS[settings.group_protocol](engine, settings, random, self)
+        self.membership = MEMBERSHIPS[settings.group_protocol](engine, settings, self)
         self.error: SegbrokerError | None = None
         self._engine = engine
         self._fetching = fetching

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from enum import Enum
-from random import Random
 from typing import ClassVar, TypeAlias
 from uuid import UUID
 
@@ -71,17 +70,15 @@ class HeartbeatingMember(ABC):
     absence: ClassVar[str]
     """What it means that a broker does not know the request."""
 
-    def __init__(self, engine: Engine, group_id: str, random: Random) -> None:
+    def __init__(self, engine: Engine, group_id: str) -> None:
         self.stage = Stage.OUT
         self.epoch = JOIN_EPOCH
         self.group_id = group_id
         self.coordinator = Coordinator(engine, group_id, GROUP_KEY)
-        self._random = random
-        self.member_id = self._new_id()
         self._engine = engine
-        settings = engine.settings
-        self._backoff = Backoff(random, settings.retry_backoff_ms, 1_000)
-        self._empty = Backoff(random, EMPTY_FIRST_MS, INTERVAL_MAX_MS)
+        self.member_id = self._new_id()
+        self._backoff = engine.backoff()
+        self._empty = Backoff(engine.random, EMPTY_FIRST_MS, INTERVAL_MAX_MS)
         self._has_any = False
         self._due_ms = 0
         self._interval_ms = 0
@@ -101,7 +98,7 @@ class HeartbeatingMember(ABC):
 
     def _new_id(self) -> str:
         """A name as Java's clients make them: 22 characters of a random UUID."""
-        id_bytes = self._random.getrandbits(128).to_bytes(16, "big")
+        id_bytes = self._engine.random.getrandbits(128).to_bytes(16, "big")
         return urlsafe_b64encode(id_bytes).rstrip(b"=").decode()
 
     # What a kind of member says, and makes of the answers.

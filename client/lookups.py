@@ -32,7 +32,6 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
 from .cluster import LOOKS_MAX, NOBODY, TopicView
 from .engine import Ask, AskAll, Call, Engine, Onward, Pause, Refresh
 from .errors import (
@@ -106,7 +105,7 @@ class _Search:
     def run(self) -> Call[dict[TopicPartition, FoundOffset]]:
         engine, found = self.engine, self.found
         unserved_looks = lacking_looks = 0
-        backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+        backoff = engine.backoff()
         while True:
             views = yield from topics_known(engine, {tp.topic for tp in self.times})
             known = {view.name: view for view in views}
@@ -261,7 +260,7 @@ def topics_known(engine: Engine, topics: Collection[str]) -> Call[list[TopicView
     cluster.want(topics)
     # Kept here: one that is forgotten meanwhile was settled, so there is nothing to wait for.
     views = [cluster.topics[name] for name in topics]
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+    backoff = engine.backoff()
     while True:
         for view in views:
             if view.is_settled and not view.partition_count:

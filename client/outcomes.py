@@ -31,14 +31,12 @@ Invariant: a batch is finished or failed exactly once, and never finished withou
 """
 
 from collections.abc import Sequence
-from random import Random
 
 from segbroker.protocol import limits
 from segbroker.protocol.errors import ErrorCode, LocalProtocolError
 from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePartition
 
 from .accumulator import Accumulator
-from .backoff import Backoff
 from .batch_order import part_of, precedes, put_back, unanswered
 from .cluster import NOBODY
 from .completion import after_all
@@ -102,14 +100,12 @@ class Outcomes:
         accumulator: Accumulator,
         identity: Identity,
         transactions: Transactions | None,
-        random: Random,
     ) -> None:
         self._engine = engine
         self._accumulator = accumulator
         self._is_idempotent = accumulator.settings.idempotent
         self._identity = identity
         self._transactions = transactions
-        self._random = random
 
     def answered(self, batches: Sequence[ProducerBatch], reply: Reply, now_ms: int) -> None:
         """The answer to a request of these batches, or why there is none."""
@@ -211,11 +207,8 @@ class Outcomes:
             return
         queue.failures += 1
         if delayed:
-            backoff = Backoff(
-                self._random,
-                settings.retry_backoff_ms,
-                settings.retry_backoff_max_ms,
-                attempts=queue.failures - 1,
+            backoff = self._engine.backoff(
+                settings.retry_backoff_max_ms, attempts=queue.failures - 1
             )
             queue.backoff_until_ms = now_ms + backoff.next_delay_ms()
 

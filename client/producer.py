@@ -140,7 +140,7 @@ class Producer:
             undisturbed=self._driver.lock.undisturbed,
         )
         engine = Engine(self._client, random, create_topics=True)
-        return accumulator, Producing(engine, accumulator, random)
+        return accumulator, Producing(engine, accumulator)
 
     def __repr__(self) -> str:
         return said_of(self, self._client, self._driver.state)

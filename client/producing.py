@@ -15,7 +15,6 @@ was made again takes nothing before the view has seen it.  What was refused then
 """
 
 from collections.abc import Collection
-from random import Random
 
 from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.fields import ZERO_UUID
@@ -40,11 +39,11 @@ from .transactions import Transactions
 class Producing:
     """See the module.  A component of the engine."""
 
-    def __init__(self, engine: Engine, accumulator: Accumulator, random: Random) -> None:
+    def __init__(self, engine: Engine, accumulator: Accumulator) -> None:
         self.engine = engine
         self.accumulator = accumulator
         self.settings = accumulator.settings
-        self._identity = Identity(engine, accumulator, random)
+        self._identity = Identity(engine, accumulator)
         self.transactions: Transactions | None = None
         # When the first of the records that wait for nothing but time may go; see `_send`.
         self._due_ms: int | None = None
@@ -58,7 +57,7 @@ class Producing:
         engine.components.append(self)
         if self.settings.transactional_id is not None:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
-        self._outcomes = Outcomes(engine, accumulator, self._identity, self.transactions, random)
+        self._outcomes = Outcomes(engine, accumulator, self._identity, self.transactions)
         engine.cluster.on_update.append(self._cluster_updated)
         engine.cluster.wanted_by.append(lambda: accumulator.topics)
 

@@ -80,13 +80,10 @@ class Reading:
         options: ConsumerOptions,
         random: Random | None = None,
     ) -> None:
-        random = Random() if random is None else random
         client, settings, of_group = consumer_settings(bootstrap, on_gap, group, options)
         self.start = check_start(start)
-        self.engine = Engine(client, random)
-        self.fetching = Fetching(
-            self.engine, settings, random, wake_by=wake_by, stop_at_end=stop_at_end
-        )
+        self.engine = Engine(client, random or Random())
+        self.fetching = Fetching(self.engine, settings, wake_by=wake_by, stop_at_end=stop_at_end)
         self.progress = Progress()
         self.is_chosen = False
         # Where the group stands if the last transaction was committed, which is not known, see
@@ -99,7 +96,6 @@ class Reading:
                 of_group,
                 self.fetching,
                 self.progress,
-                random,
                 start=self.start,
                 wake_by=wake_by,
                 on_assigned=on_assigned,

@@ -13,7 +13,6 @@ What an answer brings is for share_reading; what became of what was said is told
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from random import Random
 from typing import NamedTuple
 
 from segbroker.protocol.api_keys import ApiKey
@@ -26,7 +25,6 @@ from segbroker.protocol.messages_share_groups import (
 )
 
 from .acknowledging import Acquired, Kind
-from .backoff import Backoff
 from .cluster import NOBODY
 from .engine import Engine
 from .errors import (
@@ -76,7 +74,6 @@ class ShareLanes:
         engine: Engine,
         settings: ShareSettings,
         member_id: str,
-        random: Random,
         reader: Reader,
     ) -> None:
         # Who was asked for records longest ago comes first.
@@ -86,7 +83,6 @@ class ShareLanes:
         self._engine = engine
         self._settings = settings
         self._member_id = member_id
-        self._random = random
         self._reader = reader
         self._troubles: dict[Key, Trouble] = {}
         self._unserved = Unserved(engine.network.absences.say)
@@ -221,8 +217,7 @@ class ShareLanes:
 
     def _new_trouble(self) -> Trouble:
         settings = self._engine.settings
-        first_ms, longest_ms = settings.retry_backoff_ms, settings.retry_backoff_max_ms
-        return Trouble(Backoff(self._random, first_ms, longest_ms), settings.api_timeout_ms)
+        return Trouble(self._engine.backoff(settings.retry_backoff_max_ms), settings.api_timeout_ms)
 
     def _serve(self, lane: Lane, now_ms: int) -> None:
         if lane.is_asked:

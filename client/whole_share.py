@@ -40,7 +40,6 @@ from segbroker.protocol.messages_groups import (
     DescribeGroupsResponseGroup,
 )
 
-from .backoff import Backoff
 from .completion import Completion
 from .coordinator import Coordinator
 from .engine import Call, Engine
@@ -80,7 +79,7 @@ class WholeShare:
         self._ask_group = ask
         self._answered = answered
         self._patience_ms = patience_ms
-        self._backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+        self._backoff = engine.backoff()
         self._is_wanted = False
         self._is_asking = False
         self._ask_ms = 0
