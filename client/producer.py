@@ -30,10 +30,7 @@ from .completion import Completion
 from .driver import FORKED, GOODBYE_MS, GRACE_MS, HURRIED_MS, REGULAR
 from .engine import Engine
 from .errors import (
-    BusyError,
     ClosedError,
-    DeliveryFailed,
-    ProducerFenced,
     SegbrokerError,
     TimedOut,
 )
@@ -46,7 +43,7 @@ from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
 from .thread_driver import ThreadDriver
-from .transactions import PreparedTransaction
+from .transactions import PreparedTransaction, not_aborted
 from .waiting import wait_result
 
 
@@ -190,9 +187,7 @@ class Producer:
             self._abandon(exc, 0)
             raise
         self._stop()
-        undelivered = self._accumulator.take_undelivered()
-        if undelivered:
-            raise DeliveryFailed(undelivered)
+        self._accumulator.raise_undelivered()
 
     def _stop(self) -> None:
         atexit.unregister(self.close)
@@ -263,10 +258,7 @@ class Producer:
             got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if isinstance(got, Completion):
             self._driver.wake_by(0)
-            raise BusyError(
-                f"{self._accumulator.reserved_bytes} bytes are under way, or topic {topic!r} is"
-                " not known yet"
-            )
+            raise self._accumulator.busy(topic)
         assert type(got) is SyncDelivery
         return got
 
@@ -303,9 +295,7 @@ class Producer:
         if not self._flush(None if timeout is None else timeout * 1000):
             raise TimedOut(f"not all delivered within {timeout} s; it goes on in the background")
         with self._lock:
-            undelivered = self._accumulator.take_undelivered()
-        if undelivered:
-            raise DeliveryFailed(undelivered)
+            self._accumulator.raise_undelivered()
 
     # Transactions.
 
@@ -333,7 +323,7 @@ class Producer:
                 transactions.open(holder)
             yield
             if transactions.is_open:
-                self._driver.call(transactions.commit(), timeout_ms=self._end_timeout_ms)
+                self._driver.call(transactions.commit(), timeout_ms=self._producing.end_timeout_ms)
         except BaseException as exc:
             if transactions.holder is holder:
                 self._abort(exc)
@@ -345,19 +335,10 @@ class Producer:
         try:
             self._driver.call(
                 self._producing.in_transactions.abort(),
-                timeout_ms=HURRIED_MS if is_hurried else self._end_timeout_ms,
+                timeout_ms=HURRIED_MS if is_hurried else self._producing.end_timeout_ms,
             )
-        except ProducerFenced as failure:
-            if isinstance(exc, SegbrokerError):
-                raise failure from exc  # why the rest failed, too
-            exc.add_note(f"aborting the transaction failed too: {failure}")
         except SegbrokerError as failure:
-            # The broker aborts it in time, at the latest when the next producer of the name begins.
-            exc.add_note(f"aborting the transaction failed too: {failure}")
-
-    @property
-    def _end_timeout_ms(self) -> int:
-        return self._client.api_timeout_ms + self._settings.delivery_timeout_ms
+            not_aborted(failure, exc)
 
     def send_offsets(
         self, offsets: ByPartition[int | CommittedOffset], group: GroupMetadata
@@ -376,7 +357,7 @@ class Producer:
         Raises as a commit.
         """
         return self._driver.call(
-            self._producing.in_transactions.prepare(), timeout_ms=self._end_timeout_ms
+            self._producing.in_transactions.prepare(), timeout_ms=self._producing.end_timeout_ms
         )
 
     def partitions_for(self, topic: str) -> int:

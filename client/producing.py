@@ -70,6 +70,11 @@ class Producing:
         return self.transactions
 
     @property
+    def end_timeout_ms(self) -> int:
+        """How long the end of a transaction may take: its records have their time, too."""
+        return self.engine.settings.api_timeout_ms + self.settings.delivery_timeout_ms
+
+    @property
     def is_aborting(self) -> bool:
         """An abort was cut short, and nothing has gone on with it yet."""
         return self.transactions is not None and self.transactions.is_aborting

@@ -548,5 +548,14 @@ class Transactions:
         self._wanted.clear()
 
 
+def not_aborted(failure: SegbrokerError, exc: BaseException) -> None:
+    """An abort because of `exc` has failed: said in a note on that, or raised where it is why the
+    rest failed, too."""
+    if isinstance(failure, ProducerFenced) and isinstance(exc, SegbrokerError):
+        raise failure from exc
+    # The broker aborts it in time, at the latest when the next producer of the name begins.
+    exc.add_note(f"aborting the transaction failed too: {failure}")
+
+
 def _outside() -> NoTransaction:
     return NoTransaction("a transactional producer sends inside `with producer.transaction():`")
