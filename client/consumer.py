@@ -41,11 +41,11 @@ from .reading import Notice, Reading, check_poll
 from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
-from .thread_driver import ThreadDriver
+from .thread_driver import Blocking, ThreadDriver
 from .turns import Lists, Loop, Turns
 
 
-class Consumer(Generic[Notice]):
+class Consumer(Blocking, Generic[Notice]):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -177,14 +177,6 @@ class Consumer(Generic[Notice]):
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
         self._forgotten.close_at_exit(self, self._driver.thread, GOODBYE_MS)
         return self
-
-    def open(self) -> Self:
-        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
-
-        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
-        a forked worker.  Raises as entering the block.
-        """
-        return self.__enter__()
 
     def __exit__(
         self,

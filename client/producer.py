@@ -42,7 +42,7 @@ from .pending import plain_send
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
-from .thread_driver import ThreadDriver
+from .thread_driver import Blocking, ThreadDriver
 from .transactions import PreparedTransaction, not_aborted
 from .waiting import wait_result
 
@@ -86,7 +86,7 @@ class Deliveries(ManyDeliveries[SyncDelivery]):
 
 
 @plain_send
-class Producer:
+class Producer(Blocking):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -148,14 +148,6 @@ class Producer:
         self._driver.start(self._producing.engine)
         atexit.register(self.close)
         return self
-
-    def open(self) -> Self:
-        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
-
-        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
-        a forked worker.  Raises as entering the block.
-        """
-        return self.__enter__()
 
     def __exit__(
         self,

@@ -35,11 +35,11 @@ from .records import Gap, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, OnGap, said_of
 from .share_reading import FailureListener, ShareReading
 from .share_settings import ShareOptions
-from .thread_driver import ThreadDriver
+from .thread_driver import Blocking, ThreadDriver
 from .turns import Turns
 
 
-class ShareConsumer(Generic[Notice]):
+class ShareConsumer(Blocking, Generic[Notice]):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -131,14 +131,6 @@ class ShareConsumer(Generic[Notice]):
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
         self._forgotten.close_at_exit(self, self._driver.thread, GOODBYE_MS)
         return self
-
-    def open(self) -> Self:
-        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
-
-        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
-        a forked worker.  Raises as entering the block.
-        """
-        return self.__enter__()
 
     def __exit__(
         self,

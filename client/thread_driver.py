@@ -35,7 +35,7 @@ from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
 from time import sleep
-from typing import TypeVar
+from typing import Self, TypeVar
 from weakref import WeakSet
 
 from .clock import now_ms
@@ -544,6 +544,21 @@ class ThreadDriver(Driver):
                     self._selector.unregister(transport.socket)
                 if not transport.is_sending:
                     transport.close()
+
+
+class Blocking:
+    """A client that is open in a `with` block, or from `open` to `close`."""
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def open(self) -> Self:
+        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
+
+        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
+        a forked worker.  Raises as entering the block.
+        """
+        return self.__enter__()
 
 
 def _beside(work: Callable[[], None], name: str) -> None:
