@@ -247,8 +247,8 @@ class ShardFiles:
                 raise
             if size == self.file_bytes or _is_of_use(size, self.file_bytes):
                 return path
-            self._storage.unlink(path)  # somebody has cut it
-            self._add(-1)
+            self._add(-1)  # somebody has cut it; it counts no more, whether it goes or not
+            self._storage.unlink(path)
         return ""
 
     def claim(self, sequence_min: int = 0) -> int:

@@ -153,6 +153,7 @@ class Wal:
         self._number_kept = -1
         # The number of what the last start kept, and its size, where others can say it, too.
         self._kept_by_start: tuple[int, int] | None = None
+        self._misses_kept = False  # somebody has removed it, which was told
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = False
@@ -431,7 +432,9 @@ class Wal:
         folder = shard_folder(self._root, SHARD_OF_STARTS)
         if not lacks_kept(self._storage, folder, number, size):
             return
-        log.error("wal_file_removed", path=kept_path(folder, number))
+        if not self._misses_kept:
+            log.error("wal_file_removed", path=kept_path(folder, number))
+        self._misses_kept = True
         if all(shard.keep_anew() for shard in self._shards):
             self._shards[SHARD_OF_STARTS].vouching.remove(number)
             self._kept_by_start = None

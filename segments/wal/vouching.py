@@ -71,6 +71,10 @@ class Vouching:
         self._barred: set[Key] = set()
         """Partitions that have had a BARRIER."""
         self._number = -1
+        self._missed = -1
+        """The kept file that was told to be away last."""
+        self._fails = False
+        """The last try to write a kept file failed, which was told."""
         self._old: list[int] = []
         """Kept files that say nothing more, and could not be removed yet."""
 
@@ -127,12 +131,17 @@ class Vouching:
         try:
             self._files.keep_ends(number, kept.values())
         except OSError as exc:
-            log.warning("wal_ends_not_kept", folder=self._files.folder, error=str(exc))
+            if not self._fails:
+                log.warning("wal_ends_not_kept", folder=self._files.folder, error=str(exc))
+            self._fails = True
             with self._lock:
                 self._riders = later_of(ends, self._riders)
             self._old.append(number)  # it may be there, without its markers
             self._remove_old()
             return False
+        if self._fails:
+            log.info("wal_ends_kept", folder=self._files.folder)
+        self._fails = False
         with self._lock:
             self._kept = kept
             for key, frame in kept.items():
@@ -160,12 +169,17 @@ class Vouching:
     def look(self, sequence_min: int) -> None:
         """Have what the newest kept file says in another, if somebody has removed it.  For who
         calls `keep`; blocking."""
-        if self._number < 0 or not self._files.lacks_kept(self._number):
+        number = self._number
+        if number < 0 or not self._files.lacks_kept(number):
             return
-        log.error("wal_file_removed", path=kept_path(self._files.folder, self._number))
+        if number != self._missed:
+            log.error("wal_file_removed", path=kept_path(self._files.folder, number))
+        self._missed = number
         with self._lock:
             said, self._kept = self._kept, {}
-        self.keep([said], sequence_min)
+        if self.keep([said], sequence_min) and number == self._number:
+            self._number = -1  # a try before failed, and all that it said has ridden since
+            self.remove(number)
 
     def _remove_old(self) -> None:
         while self._old:

@@ -126,14 +126,24 @@ def test_a_failed_file_is_given_up_once_however_often_it_takes_to_get_another() 
     assert content(replayed(disk.after_power_cut())) == b"more"
 
 
-def test_of_a_file_that_could_not_be_made_it_is_said_how_much_room_it_needs() -> None:
+def test_of_a_file_that_could_not_be_made_it_is_said_once_how_much_room_it_needs() -> None:
+    # Every refused write asks for the file anew.
     disk = FailingStorage()
     wal, _ = begun(disk)
+    writer = Writer(wal)
     disk.fail_write = errno.ENOSPC
     with capture_logs() as logs:
-        Writer(wal).append(b"no file")
-    (line,) = [line for line in logs if line["event"] == "wal_file_not_made"]
-    assert line["bytes"] == SMALL.file_bytes
+        for _ in range(3):
+            writer.append(b"no file")
+        disk.fail_write = errno.EIO
+        writer.append(b"no file for another reason")
+        disk.fail_write = 0
+        writer.append(b"written")
+    told = [line for line in logs if line["event"].startswith("wal_file_")]
+    first, second, last = told
+    assert first["event"] == second["event"] == "wal_file_not_made"
+    assert first["bytes"] == SMALL.file_bytes
+    assert last["event"] == "wal_file_made"
 
 
 class Mistaken(Writer):

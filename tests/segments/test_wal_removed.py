@@ -1,6 +1,7 @@
 """A file of the write-ahead log is removed or replaced under the running broker: it is left, and
 what it has is made durable elsewhere.  Whoever looks for files waits for nobody."""
 
+import errno
 import shutil
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from segbroker.segments.directory.in_place import InPlaceStorage
-from segbroker.segments.disk.memory import MemoryStorage, _Inode
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Inode
 from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
@@ -308,3 +309,65 @@ def test_a_file_of_what_vouches_for_logs_is_written_anew(
     assert not found.missing
     (end,) = found.partitions[TOPIC, 1]
     assert (end.type, end.base_offset) == (FrameType.END, 5)
+
+
+class FullForKept(MemoryStorage):
+    """Has no room for a kept file as long as it is full; what is in the log already has its own."""
+
+    is_full = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.is_full and create and "/kept-" in path:
+            raise OSError(errno.ENOSPC, "no space left", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+@pytest.mark.parametrize("is_of_start", [False, True])
+def test_a_file_of_what_vouches_is_told_once_however_long_there_is_no_room_for_another(
+    *, is_of_start: bool
+) -> None:
+    disk = FullForKept()
+    wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=at_once)
+    wal.open()
+    if is_of_start:
+        wal.keep({}, {(TOPIC, 1): 5})
+    wal.absorbed()
+    writer = Writer(wal)
+    if not is_of_start:
+        wal.end_soon(TOPIC, 1, 0, 0, 5)
+        while not wal.checkpoints:
+            writer.append(bytes(1_000))
+    (kept,) = [name for name in disk.listdir(FOLDER) if name.startswith("kept-")]
+    disk.unlink(f"{FOLDER}/{kept}")
+    disk.is_full = True
+    with capture_logs() as logs:
+        for _ in range(3):
+            wal.look()
+        wal.say_ends()  # in the log, meanwhile
+        assert {one.base_offset for one in replayed(disk.after_kill()).partitions[TOPIC, 1]} == {5}
+        disk.is_full = False
+        for _ in range(2):
+            wal.look()
+    told = [(one["event"], one.get("path")) for one in logs]
+    assert told.count(("wal_file_removed", f"{FOLDER}/{kept}")) == 1
+    assert [event for event, _ in told].count("wal_ends_not_kept") == 1
+    found = replayed(disk.after_kill())
+    assert not found.missing
+    assert {one.base_offset for one in found.partitions[TOPIC, 1]} == {5}
+
+
+def test_a_cut_file_that_cannot_be_unlinked_takes_no_room_from_the_log() -> None:
+    # With as many of them as the log may have files every write would wait for a checkpoint.
+    disk = RecordingStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    while wal.checkpoints < 2:  # which have freed some
+        writer.append(bytes(1_000))
+    free = [name for name in disk.listdir(FOLDER) if name.startswith("free-")]
+    for name in free:
+        disk.open(f"{FOLDER}/{name}").truncate(0)
+        disk.faults.append(Fault("unlink", f"/{name}", 0))
+    for _ in range(100):
+        writer.append(bytes(1_000))
+    there = disk.listdir(FOLDER)
+    assert wal.statistics().files == len([name for name in there if name not in free])
