@@ -239,18 +239,13 @@ class GroupReading:
             self._auto_commit(now_ms)
         if self._commits.is_running:
             return False
-        if cooperative or not self._owned - self._overdue:
-            self._prepare_until_ms = None
-            return True
-        if self._prepare_until_ms is None:
-            self._prepare_until_ms = now_ms + self.settings.rebalance_timeout_ms // 2
-        self._give_up(self._owned)
-        if not self._owned:
-            self._prepare_until_ms = None
-            return True
-        if now_ms < self._prepare_until_ms:
-            return False
-        self._overdue = set(self._owned)
+        if not cooperative and self._owned - self._overdue:
+            if self._prepare_until_ms is None:
+                self._prepare_until_ms = now_ms + self.settings.rebalance_timeout_ms // 2
+            self._give_up(self._owned)
+            if self._owned and now_ms < self._prepare_until_ms:
+                return False
+            self._overdue = set(self._owned)
         self._prepare_until_ms = None
         return True
 
