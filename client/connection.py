@@ -104,24 +104,14 @@ _SETUP_WORDS = {
 }
 
 
-class InFlight:
+class InFlight(NamedTuple):
     """A request whose reply has not come."""
 
-    __slots__ = ("api_key", "api_version", "correlation_id", "deadline_ms", "on_reply")
-
-    def __init__(
-        self,
-        correlation_id: int,
-        api_key: int,
-        api_version: int,
-        deadline_ms: int,
-        on_reply: OnReply,
-    ) -> None:
-        self.correlation_id = correlation_id
-        self.api_key = api_key
-        self.api_version = api_version
-        self.deadline_ms = deadline_ms
-        self.on_reply = on_reply
+    correlation_id: int
+    api_key: int
+    api_version: int
+    deadline_ms: int
+    on_reply: OnReply
 
 
 class Unanswered(NamedTuple):

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from segbroker.protocol.errors import LocalProtocolError
 
@@ -61,18 +62,13 @@ SETUP_TIMEOUT_MS = 5_000
 TOKEN_TIMEOUT_MS = 15_000
 
 
-class Waiting:
+class Waiting(NamedTuple):
     """A request whose connection is not ready yet."""
 
-    __slots__ = ("deadline_ms", "message", "on_reply", "timeout_ms")
-
-    def __init__(
-        self, message: Request, on_reply: OnReply, deadline_ms: int, timeout_ms: int
-    ) -> None:
-        self.message = message
-        self.on_reply = on_reply
-        self.deadline_ms = deadline_ms
-        self.timeout_ms = timeout_ms
+    message: Request
+    on_reply: OnReply
+    deadline_ms: int
+    timeout_ms: int
 
 
 class Node:
@@ -413,7 +409,7 @@ class Network:
 
 
 def _name(node: Node) -> str:
-    return f"{node.address[0]}:{node.address[1]}"
+    return joined([node.address])
 
 
 def _is_idle(connection: Connection) -> bool:
