@@ -45,12 +45,11 @@ from .errors import (
     BrokerError,
     LeaderNotAvailable,
     SegbrokerError,
-    UnknownTopicOrPartition,
     broker_error,
     check_code,
 )
 from .lists import ASKED_MAX, as_names, in_pieces
-from .lookups import END_TIME, START_TIME, look_up, pieces_of, topics_known
+from .lookups import END_TIME, START_TIME, look_up, no_partition, pieces_of, topics_known
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
 
@@ -315,7 +314,7 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
         if leader is None:
             if tp.partition in range(known[tp.topic].partition_count):
                 raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {NOBODY}")
-            raise UnknownTopicOrPartition(f"there is no {tp.topic}-{tp.partition}")
+            raise no_partition(tp, known[tp.topic])
         by_leader.setdefault(leader, {})[tp] = offset
     starts: dict[TopicPartition, int] = {}
     failed: BrokerError | None = None

@@ -213,11 +213,11 @@ class Engine:
         running = _Running(generator, timeout_ms, now_ms + timeout_ms, on_timeout)
         if self.closed:
             generator.close()
-            running.completion.fail(ClosedError("the client is closed"))
+            running.completion.fail(ClosedError(WAS_CLOSED))
         elif len(self._running) >= CALLS_COUNT_MAX:
             generator.close()
             running.completion.fail(
-                BrokerUnreachable(f"{CALLS_COUNT_MAX} calls are waiting already")
+                BrokerUnreachable(f"not begun: {CALLS_COUNT_MAX} calls wait for answers already")
             )
         else:
             self._running[running] = None
@@ -341,7 +341,7 @@ class Engine:
             error = verdict
         else:
             why = f"; last: {running.last_error}" if running.last_error else ""
-            error = TimedOut(f"not done before its deadline{why}")
+            error = TimedOut(f"not done within {running.timeout_ms} ms{why}")
         self._finish(running, error)
 
     def _finish(self, running: _Running, error: BaseException | None, value: object = None) -> None:

@@ -339,4 +339,7 @@ def _refuse(partitions: Collection[TopicPartition]) -> None:
     """Raise IllegalGeneration if there are any."""
     if partitions:
         topic, partition = min(partitions)
-        raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
+        raise IllegalGeneration(
+            f"not committed: {topic}-{partition} is not this member's (any more); whoever has it"
+            " begins where the group stands"
+        )

@@ -199,16 +199,14 @@ class Network:
         """
         timeout_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         if self.closed:
-            on_reply(ClosedError("the client is closed"), now_ms)
+            on_reply(ClosedError(WAS_CLOSED), now_ms)
         elif node.connection is not None and node.connection.is_ready:
             self._send(
                 node.connection, message, on_reply, now_ms, min(deadline_ms, now_ms + timeout_ms)
             )
         elif len(node.waiting) >= WAITING_COUNT_MAX:
-            on_reply(
-                BrokerUnreachable(f"{WAITING_COUNT_MAX} requests wait for {_name(node)} already"),
-                now_ms,
-            )
+            many = f"{WAITING_COUNT_MAX} requests wait for {_name(node)} already"
+            on_reply(BrokerUnreachable(f"not sent: {many}"), now_ms)
         else:
             node.waiting.append(Waiting(message, on_reply, deadline_ms, timeout_ms))
             self._maybe_open(node, now_ms)

@@ -247,7 +247,7 @@ class Producer(Blocking):
             got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if isinstance(got, Completion):
             self._driver.wake_by(0)
-            raise self._accumulator.busy(topic)
+            raise self._accumulator.busy(topic, got)
         assert type(got) is SyncDelivery
         return got
 
