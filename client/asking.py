@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.schema import Message
 
 from .engine import ANY, CONTROLLER, Ask, Call, Engine, Pause, Refresh
 from .errors import (
@@ -30,6 +31,7 @@ from .errors import (
     TimedOut,
     UnknownTopicOrPartition,
     broker_error,
+    check_code,
 )
 from .spoken import Request, VendorReply, VendorRequest
 
@@ -113,6 +115,21 @@ def change(
             why = exc
         yield Pause(backoff.next_delay_ms(), why)
         yield Refresh()
+
+
+def refused(about: str) -> Callable[[Message], None]:
+    """A check that raises the first refusal in an answer, all of which is about that."""
+
+    def check(reply: Message) -> None:
+        for field in type(reply).fields():
+            value = getattr(reply, field.name)
+            if field.name == "error_code":
+                check_code(value, about, getattr(reply, "error_message", None))
+            elif field.struct is not None and field.is_array:
+                for row in value or ():
+                    check(row)
+
+    return check
 
 
 def _known(engine: Engine, to: int | str) -> Call[None]:

@@ -220,7 +220,7 @@ class AsyncProducer:
         self._driver.check_thread()
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if isinstance(got, Completion):
-            raise self._accumulator.busy(topic)
+            raise self._accumulator.busy(topic, got)
         assert type(got) is AsyncDelivery
         return got
 

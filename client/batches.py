@@ -113,11 +113,13 @@ class Batches:
         if self.is_failing:
             self.raise_undelivered()  # nothing, where somebody has seen all of them meanwhile
 
-    def busy(self, topic: str) -> BusyError:
-        """The error of a record that would have to wait."""
-        return BusyError(
-            f"{self.reserved_bytes} bytes are under way, or topic {topic!r} is not known yet"
-        )
+    def busy(self, topic: str, room: Completion[None]) -> BusyError:
+        """The error of a record that would have to wait for `room`."""
+        why = f"topic {topic!r}, or its partition, is being looked up"
+        if room is self._space:
+            limit = self.settings.buffer_bytes
+            why = f"{self.reserved_bytes} bytes of buffer_bytes={limit} are under way"
+        return BusyError(f"not sent: {why}; send() waits for that")
 
     def _queue_for(
         self, topic: str, key: bytes | None, partition: int | None

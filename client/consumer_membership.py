@@ -36,7 +36,7 @@ from .group_offsets import GroupMetadata
 from .heartbeating import JOIN_EPOCH, LEAVE_EPOCH, Given, HeartbeatingMember, Stage
 from .membership import Goodbye, Holder, Phase
 from .network import GROUP
-from .records import TopicPartition
+from .records import TopicPartition, grouped
 from .settings import ON_WIRE_MAX, GroupSettings
 from .whole_share import Standing, WholeShare, is_target_reached
 
@@ -291,9 +291,7 @@ def rebalance_timeout_ms(settings: GroupSettings) -> int:
 def _by_topic(
     partitions: Mapping[TopicPartition, UUID],
 ) -> list[ConsumerGroupHeartbeatRequestTopicPartition]:
-    rows: dict[UUID, list[int]] = {}
-    for (_, partition), topic_id in partitions.items():
-        rows.setdefault(topic_id, []).append(partition)
+    rows = grouped((topic_id, partition) for (_, partition), topic_id in partitions.items())
     return [
         ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic_id, partitions=indexes)
         for topic_id, indexes in rows.items()

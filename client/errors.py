@@ -82,9 +82,12 @@ class ConnectionLost(_Unanswered):
 
 
 class BrokerUnreachable(_Unanswered):
-    """No broker could be reached until the deadline."""
+    """No broker could be reached until the deadline: nothing was sent."""
 
     retryable = True
+
+    def __init__(self, message: str = "", *, wants: str = "") -> None:
+        super().__init__(message, wants=wants, may_be_done=False)
 
 
 class TimedOut(_Unanswered):
@@ -521,7 +524,7 @@ def broker_error(code: int, about: str, message: str | None = None) -> BrokerErr
 
 def bug(error: BaseException) -> SegbrokerError:
     """A mistake in the client, as the caller is told it."""
-    told = SegbrokerError(f"bug in the client: {error!r}")
+    told = SegbrokerError(f"bug in the client: {error!r}; please report it with its traceback")
     told.__cause__ = error
     return told
 

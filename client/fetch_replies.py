@@ -29,7 +29,7 @@ from .errors import (
 )
 from .holding import Fail, Holding
 from .log_changes import LogChanges
-from .prefetched import Prefetched
+from .prefetched import GO_ON, Prefetched
 from .records import Gap, TopicPartition
 from .reply_walk import walk
 from .settings import ConsumerSettings
@@ -166,8 +166,8 @@ class FetchReplies:
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 state.unknown_count += 1
                 if state.unknown_count == 5:
-                    tp = state.tp
-                    self._fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
+                    why = "its topic was deleted, or has fewer partitions now"
+                    self._fail(UnknownTopicOrPartition(f"{_name(state.tp)} is gone: {why}"), state)
         else:
             error = broker_error(row.error_code, f"fetch of {_name(state.tp)}")
             if isinstance(error, PolicyViolation):
@@ -194,7 +194,7 @@ class FetchReplies:
                     break
         except InvalidBatch as exc:
             self._holding.hold(state, now_ms)
-            error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}")
+            error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}{GO_ON}")
             error.__cause__ = exc
             self._fail(error, state)
             return
@@ -203,8 +203,9 @@ class FetchReplies:
             self._holding.hold(state, now_ms)
             self._fail(
                 CorruptBatch(
-                    f"{topic}-{partition} at {before}: {len(row.records)} bytes and no whole"
-                    f" batch; fetch_partition_bytes={self._settings.fetch_partition_bytes}"
+                    f"{topic}-{partition} at {before}: the broker sends {len(row.records)} bytes of"
+                    " a batch that has more; raise"
+                    f" fetch_partition_bytes={self._settings.fetch_partition_bytes}"
                 )
             )
         if state.fetch_offset != before:

@@ -45,7 +45,7 @@ from .fetch_lanes import FetchLanes
 from .fetch_replies import Asked, FetchReplies
 from .holding import Holding
 from .log_changes import LogChanges
-from .prefetched import Prefetched
+from .prefetched import GO_ON, Prefetched
 from .records import TopicPartition
 from .settings import ConsumerSettings
 from .spoken import Reply
@@ -262,7 +262,7 @@ class Fetching:
             batch = decode_batch(fetched.data, headers_max=limits.HEADERS_COUNT_MAX)
         except InvalidBatch as exc:
             raise CorruptBatch(
-                f"{topic}-{partition_number}, batch at offset {fetched.from_offset}: {exc}"
+                f"{topic}-{partition_number}, batch at offset {fetched.from_offset}: {exc}{GO_ON}"
             ) from exc
         return ConsumedBatch(
             topic,
@@ -412,7 +412,8 @@ class Fetching:
             state.paused = state.held = False
             if not self.subscription.topics:
                 topic, partition = state.tp
-                self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone"))
+                why = "its topic was made again, with fewer partitions"
+                self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone: {why}"))
 
     def _found(self) -> None:
         self.notify()

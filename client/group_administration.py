@@ -27,7 +27,7 @@ from segbroker.protocol.messages_streams_groups import (
 )
 from segbroker.protocol.schema import Message
 
-from .asking import look
+from .asking import look, refused
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
 from .errors import UnsupportedByBroker, check_code
@@ -58,10 +58,7 @@ class GroupListing(NamedTuple):
 
 def list_groups(engine: Engine) -> Call[list[GroupListing]]:
     """All groups of all brokers, by name."""
-
-    def check(reply: ListGroupsResponse) -> None:
-        check_code(reply.error_code, "list of groups")
-
+    check = refused("list of groups")
     known = yield from look(engine, MetadataRequest(topics=[]), MetadataResponse)
     found = []
     for broker in known.brokers:

@@ -33,7 +33,7 @@ from segbroker.protocol.messages_groups import (
 from .coordinator import Coordinator, codes_in
 from .engine import Call, Pause, Refresh
 from .errors import broker_error
-from .records import ByPartition, TopicPartition, as_partition
+from .records import ByPartition, TopicPartition, as_partition, grouped
 from .spoken import ById
 
 Rows: TypeAlias = Mapping[
@@ -108,10 +108,7 @@ def fetch_offsets(
     `member`: as whom it is asked; who is not known so by the group, or not yet at its epoch, waits
     until it is.  None: as anybody.
     """
-    names: dict[str, list[int]] | None = None if partitions is None else {}
-    for topic, partition in partitions or ():
-        assert names is not None, "there are some"
-        names.setdefault(topic, []).append(partition)
+    names = None if partitions is None else grouped(partitions)
     cluster = coordinator.engine.cluster
     backoff = coordinator.engine.backoff()
     while True:

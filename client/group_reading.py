@@ -94,6 +94,8 @@ class GroupReading:
         self._on_revoked = on_revoked
         self._on_lost = on_lost if on_lost is not None else on_revoked
         self.events = Events(progress, fetching.notify)
+        # What of that, and of what was given before, is still ours to claim.
+        self._owned: set[TopicPartition] = set()
         self._topics = GroupTopics(
             engine, changed=self._topics_changed, missing=fetching.fail, known=fetching.notify
         )
@@ -103,7 +105,7 @@ class GroupReading:
             self.membership,
             fetching,
             progress,
-            owned=lambda: self._owned,
+            owned=self._owned,
             member=lambda: self.committing.present,
             wake_by=wake_by,
         )
@@ -115,14 +117,12 @@ class GroupReading:
             fetching,
             self._commits,
             start=start,
-            owned=lambda: self._owned,
+            owned=self._owned,
             found=self._reads,
             failed=self._cannot_begin,
         )
         # Given to us in the last generation, and not taken away since.
         self._given: set[TopicPartition] = set()
-        # ... what of it, and of what was given before, is still ours to claim.
-        self._owned: set[TopicPartition] = set()
         # Being given up.
         self._leaving: set[TopicPartition] = set()
         # ... what of it the caller never heard to be its own.
@@ -239,18 +239,13 @@ class GroupReading:
             self._auto_commit(now_ms)
         if self._commits.is_running:
             return False
-        if cooperative or not self._owned - self._overdue:
-            self._prepare_until_ms = None
-            return True
-        if self._prepare_until_ms is None:
-            self._prepare_until_ms = now_ms + self.settings.rebalance_timeout_ms // 2
-        self._give_up(self._owned)
-        if not self._owned:
-            self._prepare_until_ms = None
-            return True
-        if now_ms < self._prepare_until_ms:
-            return False
-        self._overdue = set(self._owned)
+        if not cooperative and self._owned - self._overdue:
+            if self._prepare_until_ms is None:
+                self._prepare_until_ms = now_ms + self.settings.rebalance_timeout_ms // 2
+            self._give_up(self._owned)
+            if self._owned and now_ms < self._prepare_until_ms:
+                return False
+            self._overdue = set(self._owned)
         self._prepare_until_ms = None
         return True
 

@@ -44,12 +44,12 @@ class GroupStarts:
         commits: Commits,
         *,
         start: Start,
-        owned: Callable[[], Set[TopicPartition]],
+        owned: Set[TopicPartition],
         found: Callable[[list[TopicPartition]], object],
         failed: Callable[[SegbrokerError], object],
     ) -> None:
-        """owned: what is the member's.  `found` is called with what is read from now on, `failed`
-        with what ends the membership."""
+        """owned: what is the member's, now and later.  `found` is called with what is read from now
+        on, `failed` with what ends the membership."""
         self._engine = engine
         self._settings = settings
         self._membership = membership
@@ -118,7 +118,7 @@ class GroupStarts:
         call: Completion[dict[TopicPartition, CommittedOffset]],
         topic_ids: Mapping[str, UUID],
     ) -> None:
-        owned, read = self._owned(), self._fetching.states
+        owned, read = self._owned, self._fetching.states
         wanted = [
             tp for tp in wanted if self._asked.get(tp) is call and tp in owned and tp not in read
         ]

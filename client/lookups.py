@@ -196,14 +196,18 @@ def _lacking(
     wanted: Collection[TopicPartition], known: Mapping[str, TopicView]
 ) -> dict[TopicPartition, BrokerError]:
     """Of which partitions the views say that their topics do not have them."""
-    counts = {name: view.partition_count for name, view in known.items()}
     return {
-        tp: UnknownTopicOrPartition(
-            f"topic {tp.topic!r} has partitions [0, {counts[tp.topic]}), not {tp.partition}"
-        )
+        tp: no_partition(tp, known[tp.topic])
         for tp in sorted(wanted)
-        if not 0 <= tp.partition < counts[tp.topic]
+        if not 0 <= tp.partition < known[tp.topic].partition_count
     }
+
+
+def no_partition(tp: TopicPartition, view: TopicView) -> UnknownTopicOrPartition:
+    """The error of one that the topic does not have."""
+    return UnknownTopicOrPartition(
+        f"topic {tp.topic!r} has partitions [0, {view.partition_count}), not {tp.partition}"
+    )
 
 
 def _told(

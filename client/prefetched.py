@@ -31,6 +31,8 @@ from .errors import GapError, SegbrokerError, TopicRecreated
 from .records import Gap, TopicPartition
 from .settings import ConsumerSettings
 
+# Of a damaged batch: it comes again.
+GO_ON = "; it is tried again, until seek() goes behind it"
 # Errors that are of no partition, as long as nobody has asked for those there are.
 ERRORS_COUNT_MAX = 100
 

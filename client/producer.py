@@ -44,7 +44,7 @@ from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
 from .thread_driver import Blocking, ThreadDriver
 from .transactions import PreparedTransaction, not_aborted
-from .waiting import wait_result
+from .waiting import wait_all
 
 
 class SyncDelivery(Delivery):
@@ -62,7 +62,7 @@ class SyncDelivery(Delivery):
         batch, index = self.place()
         if not batch.done:
             batch.hurry()
-            wait_result(batch, timeout)
+            wait_all([batch], timeout)
         return batch.metadata(index)
 
 
@@ -78,10 +78,7 @@ class Deliveries(ManyDeliveries[SyncDelivery]):
         """Wait for all; as Delivery.result, raises for the first that failed."""
         for batch in self._span.batches():
             batch.hurry()
-        deadline_ms = None if timeout is None else now_ms() + timeout * 1000
-        for batch in self._span.batches():
-            left = None if deadline_ms is None else max(0.0, (deadline_ms - now_ms()) / 1000)
-            wait_result(batch, left)
+        wait_all(self._span.batches(), timeout)
         return [batch.metadata(index) for batch, index in self._span.places()]
 
 
@@ -250,7 +247,7 @@ class Producer(Blocking):
             got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if isinstance(got, Completion):
             self._driver.wake_by(0)
-            raise self._accumulator.busy(topic)
+            raise self._accumulator.busy(topic, got)
         assert type(got) is SyncDelivery
         return got
 

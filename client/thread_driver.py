@@ -35,7 +35,7 @@ from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
 from time import sleep
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
 from .clock import now_ms
@@ -64,6 +64,11 @@ from .transport import SocketAddress, Transport, Wait, resolve
 from .waiting import wait_done
 
 T = TypeVar("T")
+
+OWN_THREAD: Final = (
+    "this is the client's own thread, in which the handlers of its log run: a call that waits here"
+    " would wait for itself"
+)
 
 
 class ThreadDriver(Driver):
@@ -128,9 +133,7 @@ class ThreadDriver(Driver):
             self._start_thread()
         except (OSError, RuntimeError) as exc:  # no descriptors, or no thread
             why = (isinstance(exc, OSError) and exc.strerror) or exc
-            raise BrokerUnreachable(
-                f"the system has no room for a client: {why}", may_be_done=False
-            ) from exc
+            raise BrokerUnreachable(f"the system has no room for a client: {why}") from exc
         try:
             self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
@@ -275,7 +278,7 @@ class ThreadDriver(Driver):
 
     def _check_may_wait(self) -> None:
         if threading.current_thread() is self._thread:
-            raise BusyError("in the client's own thread (a handler of its log?) nothing can wait")
+            raise BusyError(OWN_THREAD)
         if self.lock.is_mine:
             raise BusyError(WITHIN)
 

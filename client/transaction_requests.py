@@ -17,7 +17,7 @@ from segbroker.protocol.messages_transactions import (
 
 from .group_offsets import CommittedOffset, GroupMetadata
 from .identity import Identity
-from .records import TopicPartition
+from .records import TopicPartition, grouped
 
 # What makes something a part of the transaction.
 PARTS: Final = (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest)
@@ -27,16 +27,13 @@ def partitions_request(
     transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
     """These take part (protocol 1)."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
         v3_and_below_producer_epoch=identity.epoch,
         v3_and_below_topics=[
-            AddPartitionsToTxnRequestTopic(name=name, partitions=partitions)
-            for name, partitions in topics.items()
+            AddPartitionsToTxnRequestTopic(name=name, partitions=numbers)
+            for name, numbers in grouped(partitions).items()
         ],
     )
 

@@ -6,9 +6,11 @@ instant it comes.
 
 import math
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from .clock import now_ms
 from .completion import Waitable
 from .errors import TimedOut
 
@@ -44,7 +46,9 @@ def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
             what.forget(wake)
 
 
-def wait_result(what: Waitable, timeout: float | None) -> None:
-    """Wait until done; TimedOut when `timeout` (seconds) passed first."""
-    if not wait_done(what, None if timeout is None else timeout * 1000):
-        raise TimedOut(f"not done within {timeout} s; it goes on in the background")
+def wait_all(all_of: Iterable[Waitable], timeout: float | None) -> None:
+    """Wait until all are done; TimedOut when `timeout` (seconds) passed first."""
+    ends_ms = None if timeout is None else now_ms() + timeout * 1000
+    for what in all_of:
+        if not wait_done(what, None if ends_ms is None else ends_ms - now_ms()):
+            raise TimedOut(f"not done within {timeout} s; it goes on in the background")
