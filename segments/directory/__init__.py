@@ -5,7 +5,6 @@ A module imports only what stands above it:
     orphans            directories that belong to no topic
     reserve            room that is kept for a start on a full disk
     age_clock          the clock that ages are measured by
-    in_place           whether it is still at its path
     unopened           retention and cleaning of partitions that nobody has opened
     relief             descriptors given back by what is open
     upkeep             who is looked after as time goes by, and how many at once

@@ -27,6 +27,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final
 
 from ..background import Flushers, Housekeeper
+from ..disk.in_place import InPlaceStorage
 from ..disk.memory import MemoryStorage
 from ..disk.posix import PosixStorage
 from ..disk.relieving import RelievingStorage
@@ -46,7 +47,6 @@ from ..settings.topic_config import TopicConfig
 from ..wal.journal import Wal, WalConfig
 from .age_clock import AgeClock, ClockFile
 from .ending import end_of, ends_of_unopened
-from .in_place import InPlaceStorage
 from .opened_partitions import OpenedPartitions, Threads
 from .relief import Relief
 from .reserve import Reserve

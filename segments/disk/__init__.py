@@ -8,5 +8,6 @@ A module imports only what stands above it:
     posix       ... on this machine; nothing else touches `os`
     memory      the disk in memory, with a power switch
     forwarding  another disk, for what stands in front of one
+    in_place    ... which refuses paths of a directory that is not at its own any more
     relieving   ... which gives back descriptors when the process has none left
 """

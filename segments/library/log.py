@@ -16,7 +16,9 @@ ground that `streaming` stands on.
     ^ log_start_offset     ^ high_watermark               ^ log_end_offset
 
 After a failed write or sync every further append raises PartitionReadOnly; opening again recovers.
-A log is open once at a time, in one process: the file `LOCK` in its directory says so.
+A log is open once at a time, in one process: the file `LOCK` in its directory says so.  Where that
+directory was moved, replaced or removed nothing is done to what its path leads to now, and what
+would change files there fails.
 Not thread-safe: one thread uses a log, or the caller locks.
 """
 
@@ -35,6 +37,7 @@ from segbroker.protocol.record_batch import (
     read_header,
 )
 
+from ..disk.in_place import InPlaceStorage
 from ..disk.storage import Buffer, Storage, StorageLock, make_root, remove_tree
 from ..errors import (
     PASSING_ERRNOS,
@@ -71,7 +74,7 @@ LOCK: Final = "LOCK"
 class SegmentedLog:
     """One log in a directory of its own."""
 
-    def __init__(self, storage: Storage, opened: PartitionLog, lock: StorageLock) -> None:
+    def __init__(self, storage: InPlaceStorage, opened: PartitionLog, lock: StorageLock) -> None:
         self._storage = storage
         self._lock = lock
         self._log = opened
@@ -99,13 +102,14 @@ class SegmentedLog:
         Raises LogInUse when it is open already, here or elsewhere, CorruptSegment, OSError.
         """
         make_root(storage, path)
+        in_place = InPlaceStorage(storage, path)
         try:
-            lock = storage.lock(f"{path}/{LOCK}")
+            lock = in_place.held = storage.lock(f"{path}/{LOCK}")
         except BlockingIOError as exc:
             raise LogInUse(path) from exc
         try:
             opened = open_log(
-                storage,
+                in_place,
                 LogPaths(path, name),
                 config or TopicConfig(),
                 Caches(FileCache(64), IndexCache(16 << 20), OpenLogs()),
@@ -115,7 +119,7 @@ class SegmentedLog:
         except BaseException:
             lock.release()
             raise
-        log = cls(storage, opened, lock)
+        log = cls(in_place, opened, lock)
         log.report = report
         log._now_ms = now_ms
         return log
@@ -313,6 +317,8 @@ class SegmentedLog:
         folder = self._log.paths.folder
         try:
             close_log(self._log, clean=False)
+            self._storage.listdir(folder)  # of another in its place nothing goes
+            self._storage.held = None  # it goes as well
             remove_tree(self._storage, folder, last=LOCK)  # nobody opens what is half gone
         finally:
             self._lock.release()

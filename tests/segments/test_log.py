@@ -2,8 +2,10 @@
 
 import errno
 import fcntl
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,13 @@ import pytest
 from segbroker.protocol.record_batch import InvalidBatch, encode_batch, read_header
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.posix import PosixStorage
-from segbroker.segments.errors import BatchTooLarge, LogClosed, LogInUse, OffsetOutOfRange
+from segbroker.segments.errors import (
+    BatchTooLarge,
+    LogClosed,
+    LogInUse,
+    OffsetOutOfRange,
+    PartitionReadOnly,
+)
 from segbroker.segments.library.log import SegmentedLog
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -45,6 +53,44 @@ def test_a_log_is_open_once_at_a_time(tmp_path: Path) -> None:
         log.remove()
     with SegmentedLog.open(PosixStorage(), path, now_ms=1) as log:
         assert values_of(log) == []
+
+
+def close_it(log: SegmentedLog) -> None:
+    log.close()
+
+
+def expire(log: SegmentedLog) -> None:
+    log.expire(100, now_ms=100)
+
+
+def truncate(log: SegmentedLog) -> None:
+    log.truncate(5, now_ms=100)
+
+
+def remove_it(log: SegmentedLog) -> None:
+    log.remove()
+
+
+@pytest.mark.parametrize("do", [close_it, expire, truncate, remove_it])
+def test_a_log_whose_directory_was_replaced_changes_nothing_in_the_other(
+    tmp_path: Path, do: Callable[[SegmentedLog], None]
+) -> None:
+    # A backup that was put back under a process that has the log open.
+    folder, backup = tmp_path / "log", tmp_path / "backup"
+    log = SegmentedLog.open(PosixStorage(), str(folder), "t", SMALL, now_ms=1)
+    for value in range(30):
+        log.append([b"%30d" % value], now_ms=1)
+    shutil.copytree(folder, backup)
+    for value in range(30):
+        log.append([b"%30d" % value], now_ms=1)
+    folder.rename(tmp_path / "away")
+    shutil.copytree(backup, folder)
+    with pytest.raises((OSError, PartitionReadOnly), match="moved, replaced"):
+        do(log)
+    log.close()
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {
+        file.name: file.read_bytes() for file in backup.iterdir()
+    }
 
 
 class Watched(PosixStorage):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from segbroker.segments.directory.in_place import InPlaceStorage
+from segbroker.segments.disk.in_place import InPlaceStorage
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Inode
 from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.metadata.metadata import Metadata

@@ -1,4 +1,4 @@
-"""Whether the data directory is still at its path: else nothing goes by that path any more.
+"""Whether a data directory, or that of a log, is at its path still: else nothing goes by that.
 
 Whoever removes the directory under a running broker, moves it, mounts something over it or puts a
 backup in its place leaves the broker with files that are open, and with paths that lead nowhere or
@@ -12,9 +12,9 @@ place of one of ours would be written to for as long as it is open, also when th
 
 import errno
 
-from ..disk.forwarding import ForwardingStorage
-from ..disk.storage import Storage, StorageFile, StorageLock
 from ..errors import why_gone
+from .forwarding import ForwardingStorage
+from .storage import Storage, StorageFile, StorageLock
 
 
 class InPlaceStorage(ForwardingStorage):
