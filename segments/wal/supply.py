@@ -48,6 +48,8 @@ class Supply:
         self._make_error: OSError | None = None
         self._cause: OSError | None = None
         """Why the last checkpoint freed nothing."""
+        self._said: int | None = None
+        """Why there was none, as it was logged: its errno; None: there was one since."""
         self.why_none: OSError | None = None
         """Why the last try to have a file ready failed; None: it did not.  Anybody may read it."""
         self._making = False
@@ -161,12 +163,14 @@ class Supply:
                 made = self._files.prepare(self._next_sequence)
             except OSError as exc:
                 error = exc
-                log.warning(
-                    "wal_file_not_made",
-                    folder=self._files.folder,
-                    bytes=self._files.file_bytes,
-                    error=str(exc),
-                )
+                if exc.errno != self._said:  # it is tried often
+                    self._said = exc.errno
+                    log.warning(
+                        "wal_file_not_made",
+                        folder=self._files.folder,
+                        bytes=self._files.file_bytes,
+                        error=str(exc),
+                    )
             except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
                 error = OSError(errno.EIO, f"the maker of the WAL crashed: {exc!r}")
                 log.exception("wal_maker_crashed", folder=self._files.folder)
@@ -174,7 +178,7 @@ class Supply:
             self._making = False
             if made is not None:
                 self._ready = made
-                self._make_error = self.why_none = None
+                self._make_error = self.why_none = self._said = None
             elif error is not None:
                 self._make_error = self.why_none = error
             self._room.notify_all()
