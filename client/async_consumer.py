@@ -209,6 +209,7 @@ class AsyncConsumer(Generic[Notice]):
     def is_at_end(self) -> bool:
         """Whether there is nothing more to come, of a consumer with `stop_at_end`: a `poll` that
         returns nothing may have waited for too short a time."""
+        self._driver.check_thread()
         return self._reading.is_ended
 
     def seek(self, topic: str, partition: int, to: Start) -> None:

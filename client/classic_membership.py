@@ -111,7 +111,6 @@ class ClassicMembership:
             engine,
             self._is_all_assigned,
             answered=self._heard_of_share,
-            patience_ms=settings.rebalance_timeout_ms,
         )
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
@@ -145,7 +144,13 @@ class ClassicMembership:
         wanted = [topics[name] for name in self._holder.topics() if name in topics]
         partitions = [(view.name, n) for view in wanted for n in range(view.dealt_count)]
         given = [(topics[name].topic_id, n) for name, n in self._given if name in topics]
-        return is_all_assigned(self.coordinator, standing, partitions, given)
+        return is_all_assigned(
+            self.coordinator,
+            standing,
+            partitions,
+            given,
+            is_late=lambda: self._share.has_asked_for(self._settings.rebalance_timeout_ms),
+        )
 
     def _heard_of_share(self, is_whole: bool) -> None:
         if not is_whole:

@@ -311,6 +311,7 @@ class GroupReading:
         self._fetching.fail(error)
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
+        self._starts.hear(self._topics.names)
         self._starts.look_up_returned(self._owned - self._leaving - self._fetching.states.keys())
 
     # What goes.

@@ -1,7 +1,7 @@
 """Where a member begins in the partitions that it is given: where its group stands.
 
     look_up --OffsetFetch--> the committed offset, with what was read before it   --> it is read
-                  |          none committed: `start`                              -->
+                  |          none committed: `start`, or as below                 -->
                   +-- it passes: the caller hears of it, and it is asked again a moment later
 
 An error that does not pass ends the membership: who may not know where the group stands cannot read
@@ -13,9 +13,13 @@ and asked for anew if it comes back: another member may have worked there in bet
 The broker is to wait for transactions that are about to commit offsets there (`require_stable`).
 The ids of the topics come with the offsets: an offset means nothing in a topic that has got the
 name since, and that it is another one is told as a gap.
+
+`start` is for what was there when the consumer heard of the topic first.  A partition that came
+later, or that is of another topic of the name (with the old one went what was committed), is read
+from its start: what it holds was written since, and "end" would pass over it without a word (0506).
 """
 
-from collections.abc import Callable, Iterable, KeysView, Mapping, Set
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence, Set
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
@@ -63,6 +67,8 @@ class GroupStarts:
         self._asked: dict[TopicPartition, Completion[dict[TopicPartition, CommittedOffset]]] = {}
         self._again_ms: int | None = None
         self._now_ms = 0
+        # Of each topic subscribed to, as it was heard of first: its id, and how many partitions.
+        self._first: dict[str, tuple[UUID, int]] = {}
 
     @property
     def asked(self) -> KeysView[TopicPartition]:
@@ -78,6 +84,16 @@ class GroupStarts:
     @property
     def next_wake_ms(self) -> int | None:
         return self._again_ms
+
+    def hear(self, topics: Sequence[str]) -> None:
+        """The cluster was looked at, and these are subscribed to."""
+        first = self._first
+        for topic in topics:
+            view = self._engine.cluster.topics.get(topic)
+            if view is not None and view.partition_count:
+                first.setdefault(topic, (view.topic_id, view.partition_count))
+        if len(first) > len(topics):
+            self._first = {topic: first[topic] for topic in topics if topic in first}
 
     def look_up(self, partitions: Set[TopicPartition], now_ms: int) -> None:
         """Ask about those of them that are not read yet, nor asked about, and begin to read."""
@@ -139,10 +155,17 @@ class GroupStarts:
         for tp in wanted:
             stands = found.get(tp)
             self._commits.stands_at(tp, None if stands is None else stands.offset)
-            if stands is None:
-                self._fetching.add(tp, self._start)
+            topic_id = topic_ids.get(tp.topic, ZERO_UUID)
+            if stands is not None:
+                self._fetching.add_read(tp, stands.offset, stands.leader_epoch, topic_id)
             else:
-                self._fetching.add_read(
-                    tp, stands.offset, stands.leader_epoch, topic_ids.get(tp.topic, ZERO_UUID)
-                )
+                self._begin(tp, topic_id)
         self._found(wanted)
+
+    def _begin(self, tp: TopicPartition, topic_id: UUID) -> None:
+        """Read a partition of this topic in which nothing is committed."""
+        topic_id = topic_id if topic_id.int else self._engine.cluster.topic_id(tp.topic)
+        first_id, first_count = self._first.get(tp.topic, (topic_id, tp.partition + 1))
+        is_another = topic_id != first_id and ZERO_UUID not in (topic_id, first_id)
+        is_new = is_another or tp.partition >= first_count
+        self._fetching.add(tp, "start" if is_new else self._start)

@@ -68,17 +68,14 @@ class WholeShare:
         ask: Callable[[Standing], Call[bool]],
         *,
         answered: Callable[[bool], object],
-        patience_ms: int | None = None,
     ) -> None:
         """
         ask: whether the member has its whole share.
         answered: called with that, after each question.
-        patience_ms: how long a member asks in one standing; None: for as long as it takes.
         """
         self._engine = engine
         self._ask_group = ask
         self._answered = answered
-        self._patience_ms = patience_ms
         self._backoff = engine.backoff()
         self._is_wanted = False
         self._is_asking = False
@@ -119,7 +116,7 @@ class WholeShare:
         self._is_asking = False
         match call.error:
             case None:
-                is_whole = call.result() or self._is_too_late
+                is_whole = call.result()
             case SegbrokerError() as error:
                 is_whole = not error.retryable
             case _:
@@ -128,9 +125,9 @@ class WholeShare:
             self._is_whole = is_whole
         self._answered(is_whole)
 
-    @property
-    def _is_too_late(self) -> bool:
-        return self._patience_ms is not None and self._ask_ms >= self._since_ms + self._patience_ms
+    def has_asked_for(self, patience_ms: int) -> bool:
+        """Whether the member has asked for so long in its present standing."""
+        return self._ask_ms >= self._since_ms + patience_ms
 
 
 def is_target_reached(
@@ -161,10 +158,12 @@ def is_all_assigned(
     standing: Standing,
     partitions: Collection[tuple[str, int]],
     given: Collection[tuple[object, int]],
+    is_late: Callable[[], bool],
 ) -> Call[bool]:
     """Classic: whether each of these is somebody's, and the member is one of those.
 
     given: what it has, by the ids of the topics, for a group of KIP-848.
+    is_late: whether a rebalance would be over: what is nobody's then is left out by the strategy.
     """
     reply = yield from coordinator.ask(DescribeGroupsRequest(groups=[coordinator.key]))
     assert isinstance(reply, DescribeGroupsResponse)
@@ -176,7 +175,7 @@ def is_all_assigned(
         return False
     if all(member.member_id != standing.member_id for member in group.members):
         return False
-    return assigned_in(group).issuperset(partitions)
+    return assigned_in(group).issuperset(partitions) or is_late()
 
 
 def assigned_in(group: DescribeGroupsResponseGroup) -> set[tuple[str, int]]:

@@ -120,6 +120,8 @@ class MetadataLog:
         self._doubts = 0
         self._doubts_settled = 0
         self._why = ""
+        self._told: int | None = None
+        """The errno that was told of the last try to settle; None: it is settled."""
         self._not_saved = ""
 
     @property
@@ -409,7 +411,12 @@ class MetadataLog:
                 self.save()
             except OSError as exc:
                 self._why = str(exc)
-                log.warning("metadata_unsettled", folder=self._folder, error=str(exc))
+                if exc.errno != self._told:  # it is tried once a second
+                    log.warning("metadata_unsettled", folder=self._folder, error=str(exc))
+                self._told = exc.errno
+        if self._told is not None and self.is_settled:
+            log.info("metadata_settled", folder=self._folder)
+            self._told = None
         return self.is_settled
 
     def _path(self, number: int) -> str:

@@ -13,9 +13,10 @@ This is the part of DiskHandler that knows nothing of appends.  When the log is 
 `_begin_anew` and `_advance` take care of the write-ahead log and of what is visible.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -38,6 +39,9 @@ from .partition_view import PartitionView
 log = structlog.get_logger()
 
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
+
+_ONE_AT_A_TIME: Final = threading.Lock()
+"""A stop closes several logs at a time, and one written anew takes memory for a whole segment."""
 
 
 class FailingPartition(PartitionView, ABC):
@@ -216,7 +220,7 @@ class FailingPartition(PartitionView, ABC):
         doubt, while those that were written are open.  A next try is that of the next process."""
         promised = self._stop()
         try:
-            with opened.seal_lock, opened.append_lock:
+            with _ONE_AT_A_TIME, opened.seal_lock, opened.append_lock:
                 if opened.sync_failed and not opened.is_closed:
                     salvage(opened, max(promised, self.high_watermark))
         except (OSError, CorruptSegment) as exc:

@@ -165,7 +165,7 @@ class Wal:
         make_dirs(self._storage, self._root)
         self._replayed = replay(self._storage, self._root)
         self._number_kept = -1
-        self._kept_by_start = None
+        self._kept_by_start, self._misses_kept = None, False
         for missing in self._replayed.missing:
             log.error("wal_frames_missing", **missing._asdict())
         return self._replayed

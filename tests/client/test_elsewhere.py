@@ -100,6 +100,7 @@ def test_what_another_thread_is_refused_has_not_happened(daemon: Daemon, topic: 
                 consumer.resume,
                 lambda: consumer.assign([(topic, 1)]),
                 lambda: consumer.subscribe(["other"]),
+                lambda: consumer.is_at_end,  # which asks the group, where it is a member
             ]
 
             async def elsewhere() -> None:

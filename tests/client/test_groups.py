@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ from segbroker.client import (
 )
 from segbroker.client import async_consumer as async_consumer_module
 from segbroker.client import consumer as consumer_module
+from segbroker.client.classic_membership import ClassicMembership
 from segbroker.client.group_events import Events, News
 
 from ..support.daemon import Daemon, running, start
@@ -171,6 +173,31 @@ def test_who_joins_a_group_of_the_newer_protocol_by_the_classic_one_does_not_end
         list(other)
         assert len(given) == PARTITIONS // 2
     first.stop()
+
+
+def test_nor_while_who_has_its_share_works_for_longer_than_a_rebalance_may_take(
+    daemon: Daemon, filled: str
+) -> None:
+    """Such a group says who is to have what, however long that takes."""
+    given: set[TopicPartition] = set()
+    options = {"on_assigned": given.update, "rebalance_timeout_ms": 500, **QUICK}
+    with (
+        Consumer(daemon.address, filled, group=filled, **BY_BROKER) as first,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        states = first._reading.fetching.states
+        each = COUNT // PARTITIONS
+        until(lambda: [one.fetch_offset for one in states.values()] == [each] * PARTITIONS)
+        assert len(first.poll(COUNT)) == COUNT, "something of each partition is in hand"
+        with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **options) as other:
+            membership = other._reading.group.membership
+            assert isinstance(membership, ClassicMembership)
+            share = membership._share
+            reading = beside.submit(lambda: list(other))
+            until(lambda: reading.done() or share._ask_ms >= share._since_ms + 1_000)
+            until(lambda: not first.poll(1, 10) and reading.done())
+            assert not reading.result()
+            assert len(given) == PARTITIONS // 2
 
 
 def test_a_bounded_reading_of_a_topic_that_another_member_reads_ends(

@@ -26,6 +26,7 @@ from segbroker.client import (
 )
 from segbroker.client.prefetched import Prefetched
 from segbroker.client.reading import Reading
+from segbroker.client.settings import GroupProtocol
 from segbroker.client.transactions import Transactions
 
 from ..support.daemon import Daemon
@@ -372,3 +373,48 @@ def test_a_transform_in_doubt_goes_on_in_no_other_topic(
             transform(consumer, producer, function)
         assert caught.value.gap.to_offset == 20
         assert numbers(consumer.poll(10, 60_000)) == list(range(10))
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_a_member_that_begins_at_the_end_reads_all_of_a_topic_that_was_made_again(
+    daemon: Daemon, topic: str, group_protocol: GroupProtocol
+) -> None:
+    """What was committed went with the topic, and by KIP-848 the partition is given anew."""
+    fill(daemon.address, topic, 30)
+    with Consumer(
+        daemon.address,
+        topic,
+        group=topic,
+        group_protocol=group_protocol,
+        start="end",
+        on_gap="skip",
+        metadata_max_age_ms=100,
+    ) as consumer:
+        until(lambda: consumer.positions() == {(topic, 0): 30})
+        more(daemon.address, topic, range(30, 35))
+        assert numbers(consumer.poll(5, 60_000)) == list(range(30, 35))
+        made_again(daemon.address, topic, 40)
+        found: list[int] = []
+        while len(found) < 40:
+            found += numbers(consumer.poll(40, 60_000))
+    assert found == list(range(40))
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_a_member_that_begins_at_the_end_reads_all_of_a_partition_that_came_later(
+    daemon: Daemon, topic: str, group_protocol: GroupProtocol
+) -> None:
+    fill(daemon.address, topic, 30)
+    with Consumer(
+        daemon.address,
+        topic,
+        group=topic,
+        group_protocol=group_protocol,
+        start="end",
+        metadata_max_age_ms=100,
+    ) as consumer:
+        until(lambda: consumer.positions() == {(topic, 0): 30})
+        with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
+            admin.create_partitions(topic, 2)
+            producer.send(topic, b"40", partition=1).result()
+        assert numbers(consumer.poll(1, 60_000)) == [40]

@@ -342,6 +342,49 @@ def test_a_stop_that_can_neither_sync_nor_write_anew_leaves_the_write_ahead_log(
     assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == [0, 1, 2]
 
 
+class MeetingStorage(TreacherousStorage):
+    """How many segments are written anew at a time: each waits a moment for another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mine = threading.Lock()
+        self.inside = self.most = self.renamed = 0
+        self.met = threading.Event()
+
+    def rename(self, source: str, target: str) -> None:
+        if not target.endswith("segment_0.log"):
+            super().rename(source, target)
+            return
+        with self.mine:
+            self.renamed += 1
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            if self.inside > 1:
+                self.met.set()
+        self.met.wait(0.1)
+        super().rename(source, target)
+        with self.mine:
+            self.inside -= 1
+
+
+def test_a_stop_writes_one_segment_anew_at_a_time_as_each_takes_its_size_of_memory() -> None:
+    disk = MeetingStorage()
+    manager = DiskManager("/data", storage=disk, flushers=2, now_ms=1_000)
+    manager.open()
+    manager.create_topic("t", 4, DISK)
+    handlers = [manager.get_handler("t", number) for number in range(4)]
+    disk.fails = ("_segment_0.log",)
+    for handler in handlers:
+        write(handler, 0)
+        with pytest.raises(PartitionReadOnly):
+            handler.sync()
+    disk.fails = ()
+    manager.close()
+    assert (disk.renamed, disk.most) == (4, 1)
+    again = manager_on(disk.after_power_cut())
+    assert [readable(again.get_handler("t", number)) for number in range(4)] == [[0]] * 4
+
+
 def test_behind_a_failure_events_wait_for_a_snapshot_and_records_do_not() -> None:
     disk = TreacherousStorage()
     wal = WalConfig(shards=2, file_bytes=1 << 14, shard_bytes=1 << 16)
