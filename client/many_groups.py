@@ -10,10 +10,10 @@ try and say what is wrong; so do all groups of a broker that answers about one g
 Apache Kafka 3.0).  Each request about many has the time of a call (engine.Onward).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from segbroker.protocol.messages_consumer_groups import ConsumerGroupDescribeRequest
 from segbroker.protocol.messages_groups import (
@@ -36,7 +36,7 @@ from segbroker.protocol.schema import Message
 from .coordinator import GROUP_KEY
 from .engine import ANY, Ask, Call, Engine, Onward
 from .errors import SegbrokerError
-from .group_administration import committed, describe_group
+from .group_administration import Describing, committed, describe_group
 from .group_descriptions import (
     DEAD,
     GroupDescription,
@@ -54,6 +54,7 @@ GROUPS_MAX: Final = 100
 
 T = TypeVar("T")
 Places: TypeAlias = dict[int, list[str]]
+_Request: TypeAlias = Callable[[list[str]], Message]
 
 
 def describe_groups(engine: Engine, group_ids: Iterable[str]) -> Call[dict[str, GroupDescription]]:
@@ -61,13 +62,13 @@ def describe_groups(engine: Engine, group_ids: Iterable[str]) -> Call[dict[str, 
     names = list(dict.fromkeys(group_ids))
     places = yield from _places(engine, names)
     found: dict[str, GroupDescription] = {}
-    for kind in _KINDS:
+    for request, show in _KINDS:
         for broker, there in places.items():
             left = [name for name in there if name not in found or found[name].state == DEAD]
             for some in _hundreds(left):
-                reply = yield from _maybe(broker, kind.request(some))
+                reply = yield from _maybe(broker, request(some))
                 rows = getattr(reply, "groups", ())
-                found |= {row.group_id: kind.show(row) for row in rows if not row.error_code}
+                found |= {row.group_id: show(row) for row in rows if not row.error_code}
     return (yield from _with_others(engine, names, found, describe_group))
 
 
@@ -111,34 +112,16 @@ def share_offsets_of(
     return (yield from _with_others(engine, names, found, share_offsets))
 
 
-class _Kind(NamedTuple):
-    """A type of group: how it is asked about, and shown."""
-
-    request: Callable[[list[str]], Message]
-    show: Callable[..., GroupDescription]
+def _asking(kind: type[Describing]) -> _Request:
+    return lambda names: kind(group_ids=names, include_authorized_operations=False)
 
 
 # In the order of the calls about one group: a classic answer says Dead of every other type.
-_KINDS: Final = (
-    _Kind(
-        lambda names: ConsumerGroupDescribeRequest(
-            group_ids=names, include_authorized_operations=False
-        ),
-        of_consumers,
-    ),
-    _Kind(lambda names: DescribeGroupsRequest(groups=names), of_classic),
-    _Kind(
-        lambda names: ShareGroupDescribeRequest(
-            group_ids=names, include_authorized_operations=False
-        ),
-        of_sharers,
-    ),
-    _Kind(
-        lambda names: StreamsGroupDescribeRequest(
-            group_ids=names, include_authorized_operations=False
-        ),
-        of_streams,
-    ),
+_KINDS: Final[Sequence[tuple[_Request, Callable[..., GroupDescription]]]] = (
+    (_asking(ConsumerGroupDescribeRequest), of_consumers),
+    (lambda names: DescribeGroupsRequest(groups=names), of_classic),
+    (_asking(ShareGroupDescribeRequest), of_sharers),
+    (_asking(StreamsGroupDescribeRequest), of_streams),
 )
 
 
@@ -154,9 +137,7 @@ def _places(engine: Engine, names: Iterable[str]) -> Call[Places]:
     return places
 
 
-def _answers(
-    engine: Engine, names: Iterable[str], request: Callable[[list[str]], Message]
-) -> Call[list[Message]]:
+def _answers(engine: Engine, names: Iterable[str], request: _Request) -> Call[list[Message]]:
     """What the brokers say of their groups, of a hundred each; without what did not come."""
     answers = []
     for broker, there in (yield from _places(engine, names)).items():
