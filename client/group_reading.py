@@ -125,12 +125,11 @@ class GroupReading:
         self._given: set[TopicPartition] = set()
         # Being given up.
         self._leaving: set[TopicPartition] = set()
-        # ... what of it the caller never heard to be its own.
-        self._going_unsaid: set[TopicPartition] = set()
         # ... the last commit of what of it the caller is done with.
         self._last_commits: dict[TopicPartition, Completion[None]] = {}
-        # ... and of that, what the caller has heard to go.
-        self._going_heard: set[TopicPartition] = set()
+        # ... and of that, what the caller has heard to go, or never to be its own: that is not
+        # taken back, nor told again.
+        self._going_for_good: set[TopicPartition] = set()
         # Eager: the member joined before the caller had gone past these.
         self._overdue: set[TopicPartition] = set()
         self._prepare_until_ms: int | None = None
@@ -341,7 +340,7 @@ class GroupReading:
     def _heard(self, event: Event) -> None:
         """The caller has heard that these go: that is not taken back, nor told again."""
         if event.listener is not None:
-            self._going_heard |= self._last_commits.keys() & set(event.partitions)
+            self._going_for_good |= self._last_commits.keys() & set(event.partitions)
 
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
@@ -356,7 +355,7 @@ class GroupReading:
                 )
                 self.events.tell(event)
             self.events.withdraw(late)
-            self._going_unsaid |= unsaid
+            self._going_for_good |= unsaid
             self._given_up(late)
 
     def _unsaid(self) -> set[TopicPartition]:
@@ -396,7 +395,7 @@ class GroupReading:
         if not kept:
             return
         # Of what the caller is being told, or was, or will not be: that goes, and comes again.
-        kept -= self.events.being_told() | self._going_unsaid | self._going_heard
+        kept -= self.events.being_told() | self._going_for_good
         self._leaving -= kept
         for tp in kept:
             self._last_commits.pop(tp, None)
@@ -416,13 +415,12 @@ class GroupReading:
 
     @property
     def _told_gone(self) -> set[TopicPartition]:
-        """What the caller has heard to go, or is told so at this moment, and may hang in that."""
-        return self.events.being_told_gone() | self._going_heard
+        """What the caller has heard all of, or hears to go at this moment, and may hang in that."""
+        return self.events.being_told_gone() | self._going_for_good
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         self._leaving -= partitions
-        self._going_unsaid -= partitions
-        self._going_heard -= partitions
+        self._going_for_good -= partitions
         self._owned -= partitions
         self._overdue -= partitions
         self.committing.drops(partitions)
