@@ -179,8 +179,8 @@ class Producer(Blocking):
         self._accumulator.raise_undelivered()
 
     def _stop(self) -> None:
-        atexit.unregister(self.close)
         self._driver.stop()
+        atexit.unregister(self.close)
 
     def _abandon(self, exc: BaseException, grace_ms: int) -> None:
         """End at once, or after a moment; `exc` is told what was not delivered, unseen."""
