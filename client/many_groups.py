@@ -10,9 +10,8 @@ try and say what is wrong; so do all groups of a broker that answers about one g
 Apache Kafka 3.0).  Each request about many has the time of a call (engine.Onward).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 from segbroker.protocol.messages_consumer_groups import ConsumerGroupDescribeRequest
@@ -46,11 +45,9 @@ from .group_descriptions import (
     of_streams,
 )
 from .group_offsets import CommittedOffset, rows_of, stands_of
+from .lists import in_pieces
 from .records import TopicPartition
 from .share_offsets import ShareOffset, share_offsets, share_stands
-
-GROUPS_MAX: Final = 100
-"""Groups of a request: an answer of so many with a thousand offsets each is some megabytes."""
 
 T = TypeVar("T")
 Places: TypeAlias = dict[int, list[str]]
@@ -65,7 +62,7 @@ def describe_groups(engine: Engine, group_ids: Iterable[str]) -> Call[dict[str, 
     for request, show in _KINDS:
         for broker, there in places.items():
             left = [name for name in there if name not in found or found[name].state == DEAD]
-            for some in _hundreds(left):
+            for some in in_pieces(left):
                 reply = yield from _maybe(broker, request(some))
                 rows = getattr(reply, "groups", ())
                 found |= {row.group_id: show(row) for row in rows if not row.error_code}
@@ -128,7 +125,7 @@ _KINDS: Final[Sequence[tuple[_Request, Callable[..., GroupDescription]]]] = (
 def _places(engine: Engine, names: Iterable[str]) -> Call[Places]:
     """The groups of each broker; without those of which nobody can say it now."""
     places: Places = {}
-    for some in _hundreds(names):
+    for some in in_pieces(names):
         request = FindCoordinatorRequest(key="", key_type=GROUP_KEY, coordinator_keys=some)
         reply = yield from _maybe(ANY, request)
         for row in reply.coordinators if isinstance(reply, FindCoordinatorResponse) else ():
@@ -141,7 +138,7 @@ def _answers(engine: Engine, names: Iterable[str], request: _Request) -> Call[li
     """What the brokers say of their groups, of a hundred each; without what did not come."""
     answers = []
     for broker, there in (yield from _places(engine, names)).items():
-        for some in _hundreds(there):
+        for some in in_pieces(there):
             reply = yield from _maybe(broker, request(some))
             if reply is not None:
                 answers.append(reply)
@@ -156,12 +153,6 @@ def _maybe(to: int | str, request: Message) -> Call[Message | None]:
         return None
     yield Onward()
     return reply
-
-
-def _hundreds(names: Iterable[str]) -> Iterator[list[str]]:
-    left = iter(names)
-    while some := list(islice(left, GROUPS_MAX)):
-        yield some
 
 
 def _with_others(
