@@ -405,7 +405,7 @@ class GroupReading:
     def _lose(self, partitions: set[TopicPartition]) -> None:
         # Of what waits to be told as lost that says it all: what came behind it is not heard of.
         # Nor is it of what the caller is told to be going, or was.
-        told = partitions - self._unsaid() - self.events.to_be_told(News.LOST) - self._told_gone
+        told = self._to_hear_of(partitions) - self.events.to_be_told(News.LOST)
         self.committing.goes_unheard(partitions)
         self._commits.loses(partitions)
         self.events.withdraw(partitions)
@@ -413,10 +413,10 @@ class GroupReading:
         if told:
             self.events.tell(Event(News.LOST, self._on_lost, told))
 
-    @property
-    def _told_gone(self) -> set[TopicPartition]:
-        """What the caller has heard all of, or hears to go at this moment, and may hang in that."""
-        return self.events.being_told_gone() | self._going_for_good
+    def _to_hear_of(self, partitions: set[TopicPartition]) -> set[TopicPartition]:
+        """That these go; not where the caller has heard all of it, or hears it at this moment and
+        may hang in that, nor where it has not heard that they came."""
+        return partitions - self._unsaid() - self.events.being_told_gone() - self._going_for_good
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         self._leaving -= partitions
@@ -462,7 +462,7 @@ class GroupReading:
         self.is_here(now_ms)
         self.events.take_back()
         lost = self.events.to_be_told(News.LOST)
-        revoked = self._owned - self._unsaid() - lost - self._told_gone
+        revoked = self._to_hear_of(self._owned) - lost
         told = [
             event
             for event in (
