@@ -143,6 +143,15 @@ def test_a_commit_may_have_all_the_time_and_none_that_is_no_number(
             member.commit({}, timeout="5")  # type: ignore[arg-type]  # the mistake
 
 
+def test_offsets_of_a_group_that_only_its_name_is_given_of_are_refused(
+    daemon: Daemon, topic: str
+) -> None:
+    with Producer(daemon.address, transactional_id=topic) as producer, producer.transaction():
+        with pytest.raises(TypeError, match="group is a str, not the consumer's group_metadata"):
+            producer.send_offsets({(topic, 0): 1}, topic)  # type: ignore[arg-type]  # the mistake
+        producer.send(topic, b"committed all the same")
+
+
 ASKED_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "a broker by name": (lambda a: a.broker_status("1"), "broker_id='1' is not an int"),
     "settings by name": (lambda a: a.describe_broker("1"), "broker_id='1' is not an int"),
