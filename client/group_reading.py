@@ -320,6 +320,13 @@ class GroupReading:
             return
         self._leaving |= going
         self._hold(going, True)
+        # Of these the caller has nothing, and has not heard that they came.
+        unread = going & self._starts.asked if self._on_assigned is not None else set()
+        self._going_for_good |= unread
+        self._given_up(unread)
+        going -= unread
+        if not going:
+            return
         until_ms = None
         if self._on_revoked is not None and self.membership.is_cooperative:
             until_ms = self._now_ms + self.settings.rebalance_timeout_ms // 2

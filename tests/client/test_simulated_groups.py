@@ -36,6 +36,7 @@ from segbroker.protocol.messages_groups import (
     HeartbeatRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
+    OffsetFetchRequest,
 )
 from segbroker.protocol.schema import Message
 
@@ -1132,6 +1133,24 @@ def test_what_goes_before_it_was_said_to_be_assigned_is_not_told_at_all(
     first.busy_until_ms = world.now_ms
     world.run(world.is_settled)
     assert first.told == told
+
+
+@pytest.mark.parametrize("assignors", [(), ("range",)], ids=["cooperative", "eager"])
+def test_what_goes_before_it_is_known_where_the_group_stands_is_not_told_at_all(
+    kind: type[GroupWorld], assignors: tuple[str, ...]
+) -> None:
+    """Another member has come before the first could begin to read."""
+    world = kind(1, partitions=2, records=20)
+    world.to_cut[OffsetFetchRequest.message_key] = 1_000
+    first = world.start(*assignors)
+    group = first.reading.group
+    world.run(lambda: len(group.owned()) == 2)
+    second = world.start(*assignors)
+    world.run(lambda: len(group.owned()) == len(second.reading.group.owned()) == 1)
+    world.to_cut.clear()
+    world.run(world.is_settled)
+    for member in (first, second):
+        assert member.told == [("assigned", sorted(member.owned))]
 
 
 def going_unsaid(world: GroupWorld) -> tuple[SimulatedMember, SimulatedMember]:
