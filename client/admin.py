@@ -110,8 +110,8 @@ class Admin(Blocking):
 
     def close(self) -> None:
         """End.  Again: nothing."""
-        atexit.unregister(self.close)
         self._driver.stop()
+        atexit.unregister(self.close)
 
     def create_topic(
         self,

@@ -58,7 +58,7 @@ from .errors import (
     SegbrokerError,
     UnknownMemberId,
     as_told,
-    broker_error,
+    check_code,
 )
 from .group_offsets import GroupMetadata
 from .membership import Goodbye, Holder, Phase
@@ -327,7 +327,7 @@ class ClassicMembership:
             repeat=False,
         )
         assert isinstance(reply, SyncGroupResponse)
-        self._check(reply.error_code)
+        self._check(reply.error_code, "sync")
         pairs = assigned_partitions(reply.assignment) if reply.assignment else []
         given = [TopicPartition(*pair) for pair in pairs or ()]
         self._want({tp.topic for tp in given})
@@ -369,7 +369,9 @@ class ClassicMembership:
                 # The group keeps the name for a session: it is to be there before that.
                 yield Pause(min(self._pause_ms(), settings.session_timeout_ms // 2))
                 continue
-            self._check(reply.error_code)
+            limits = f"session_timeout_ms={settings.session_timeout_ms}"
+            known = ", ".join(settings.assignors)
+            self._check(reply.error_code, f"join with {limits}, assignors {known}")
             return reply
 
     def _says(self, assignor: str) -> bytes:
@@ -458,7 +460,7 @@ class ClassicMembership:
         )
         reply = yield from self.coordinator.ask(request, lane=GROUP)
         assert isinstance(reply, HeartbeatResponse)
-        self._check(reply.error_code)
+        self._check(reply.error_code, "heartbeat")
 
     def _beaten(self, era: int, generation: int, call: Completion[None]) -> None:
         if era != self._era:
@@ -473,9 +475,8 @@ class ClassicMembership:
 
     # Refusals.
 
-    def _check(self, code: int) -> None:
-        if code != ErrorCode.NONE:
-            raise broker_error(code, f"group {self._settings.group_id!r}")
+    def _check(self, code: int, what: str) -> None:
+        check_code(code, f"group {self._settings.group_id!r}, {what}")
 
     def _refused(self, error: BaseException) -> None:
         """Joining, or a heartbeat, failed: what of it is the end of something."""

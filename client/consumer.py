@@ -43,6 +43,7 @@ from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 from .thread_driver import Blocking, ThreadDriver
 from .turns import Lists, Loop, Turns
+from .waiting import as_ms
 
 
 class Consumer(Blocking, Generic[Notice]):
@@ -469,7 +470,7 @@ class Consumer(Blocking, Generic[Notice]):
         """
         self._driver.call(
             self._reading.commit(offsets),
-            timeout_ms=None if timeout is None else int(timeout * 1000),
+            timeout_ms=as_ms(timeout),
         )
 
     def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, CommittedOffset]:

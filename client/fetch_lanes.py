@@ -144,6 +144,7 @@ class FetchLanes:
             self._silence.wanted(now_ms)
         else:
             self._silence.over()
+        self._prefetched.wake_at_bytes = -1
         self._fetch(now_ms)
         self._notice_silence(now_ms)
 
@@ -231,7 +232,8 @@ class FetchLanes:
             claimed = sum(each.claim or 0 for each in self._lanes.values())
             held = self._prefetched.buffered_bytes + claimed
             room = self._settings.prefetch_bytes - held
-            if room <= 0:
+            if room <= 0:  # others' fetches have a part of it: half of what waits makes enough
+                self._prefetched.wake_at_bytes = self._prefetched.buffered_bytes // 2
                 return
             if not self._engine.network.want(node, now_ms):
                 if node.connection is None and now_ms < node.retry_at_ms:

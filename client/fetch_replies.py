@@ -18,7 +18,7 @@ from segbroker.protocol.messages_core import FetchResponse, FetchResponsePartiti
 from segbroker.protocol.record_batch import InvalidBatch
 
 from .assigned import PartitionState
-from .cluster import Cluster
+from .cluster import LEADER_CODES, Cluster
 from .errors import (
     CorruptBatch,
     PeerError,
@@ -34,19 +34,6 @@ from .records import Gap, TopicPartition
 from .reply_walk import walk
 from .settings import ConsumerSettings
 from .spoken import Reply
-
-LEADER_CODES = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        # Its disk failed: another broker may lead it by now, or nobody.
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
 
 # What a fetch asked of a partition: the state, its generation and round, and the offset.
 Asked = tuple[PartitionState, int, int, int]

@@ -242,7 +242,8 @@ def commit_offsets(
     for topic in reply.topics:
         for row in topic.partitions:
             if row.error_code != ErrorCode.NONE:
-                about = f"group {member.group_id!r} in {topic.name}-{row.partition_index}"
+                where = f"{topic.name}-{row.partition_index}"
+                about = f"not committed: group {member.group_id!r} in {where}"
                 raise broker_error(_code_of(row.error_code, member), about)
 
 

@@ -125,12 +125,11 @@ class GroupReading:
         self._given: set[TopicPartition] = set()
         # Being given up.
         self._leaving: set[TopicPartition] = set()
-        # ... what of it the caller never heard to be its own.
-        self._going_unsaid: set[TopicPartition] = set()
         # ... the last commit of what of it the caller is done with.
         self._last_commits: dict[TopicPartition, Completion[None]] = {}
-        # ... and of that, what the caller has heard to go.
-        self._going_heard: set[TopicPartition] = set()
+        # ... and of that, what the caller has heard to go, or never to be its own: that is not
+        # taken back, nor told again.
+        self._going_for_good: set[TopicPartition] = set()
         # Eager: the member joined before the caller had gone past these.
         self._overdue: set[TopicPartition] = set()
         self._prepare_until_ms: int | None = None
@@ -322,6 +321,13 @@ class GroupReading:
             return
         self._leaving |= going
         self._hold(going, True)
+        # Of these the caller has nothing, and has not heard that they came.
+        unread = going & self._starts.asked if self._on_assigned is not None else set()
+        self._going_for_good |= unread
+        self._given_up(unread)
+        going -= unread
+        if not going:
+            return
         until_ms = None
         if self._on_revoked is not None and self.membership.is_cooperative:
             until_ms = self._now_ms + self.settings.rebalance_timeout_ms // 2
@@ -342,7 +348,7 @@ class GroupReading:
     def _heard(self, event: Event) -> None:
         """The caller has heard that these go: that is not taken back, nor told again."""
         if event.listener is not None:
-            self._going_heard |= self._last_commits.keys() & set(event.partitions)
+            self._going_for_good |= self._last_commits.keys() & set(event.partitions)
 
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
@@ -357,7 +363,7 @@ class GroupReading:
                 )
                 self.events.tell(event)
             self.events.withdraw(late)
-            self._going_unsaid |= unsaid
+            self._going_for_good |= unsaid
             self._given_up(late)
 
     def _unsaid(self) -> set[TopicPartition]:
@@ -397,7 +403,7 @@ class GroupReading:
         if not kept:
             return
         # Of what the caller is being told, or was, or will not be: that goes, and comes again.
-        kept -= self.events.being_told() | self._going_unsaid | self._going_heard
+        kept -= self.events.being_told() | self._going_for_good
         self._leaving -= kept
         for tp in kept:
             self._last_commits.pop(tp, None)
@@ -407,7 +413,7 @@ class GroupReading:
     def _lose(self, partitions: set[TopicPartition]) -> None:
         # Of what waits to be told as lost that says it all: what came behind it is not heard of.
         # Nor is it of what the caller is told to be going, or was.
-        told = partitions - self._unsaid() - self.events.to_be_told(News.LOST) - self._told_gone
+        told = self._to_hear_of(partitions) - self.events.to_be_told(News.LOST)
         self.committing.goes_unheard(partitions)
         self._commits.loses(partitions)
         self.events.withdraw(partitions)
@@ -415,15 +421,14 @@ class GroupReading:
         if told:
             self.events.tell(Event(News.LOST, self._on_lost, told))
 
-    @property
-    def _told_gone(self) -> set[TopicPartition]:
-        """What the caller has heard to go, or is told so at this moment, and may hang in that."""
-        return self.events.being_told_gone() | self._going_heard
+    def _to_hear_of(self, partitions: set[TopicPartition]) -> set[TopicPartition]:
+        """That these go; not where the caller has heard all of it, or hears it at this moment and
+        may hang in that, nor where it has not heard that they came."""
+        return partitions - self._unsaid() - self.events.being_told_gone() - self._going_for_good
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         self._leaving -= partitions
-        self._going_unsaid -= partitions
-        self._going_heard -= partitions
+        self._going_for_good -= partitions
         self._owned -= partitions
         self._overdue -= partitions
         self.committing.drops(partitions)
@@ -465,7 +470,7 @@ class GroupReading:
         self.is_here(now_ms)
         self.events.take_back()
         lost = self.events.to_be_told(News.LOST)
-        revoked = self._owned - self._unsaid() - lost - self._told_gone
+        revoked = self._to_hear_of(self._owned) - lost
         told = [
             event
             for event in (

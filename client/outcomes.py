@@ -38,7 +38,7 @@ from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePar
 
 from .accumulator import Accumulator
 from .batch_order import part_of, precedes, put_back, unanswered
-from .cluster import NOBODY
+from .cluster import LEADER_CODES, NOBODY
 from .completion import after_all
 from .engine import Engine
 from .errors import (
@@ -55,20 +55,9 @@ from .producer_batch import PartitionQueue, ProducerBatch
 from .spoken import Reply
 from .transactions import Transactions
 
-# The partition moved, or is not there yet: the cluster view is wrong.
-LEADER_CODES = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        # It may be damaged, and refused from now on: then nobody leads it.
-        ErrorCode.POLICY_VIOLATION,
-    }
-)
+# The view is wrong: also where a partition may be damaged, and refused from now on, as then nobody
+# leads it.
+VIEW_CODES = LEADER_CODES | {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.POLICY_VIOLATION}
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 # It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063), or
 # where nobody knows what the answer means.
@@ -157,7 +146,7 @@ class Outcomes:
     ) -> None:
         queue = batch.queue
         batch.refusal = error
-        if code in LEADER_CODES:
+        if code in VIEW_CODES:
             self._engine.cluster.invalidate()
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             # Appended, and so long ago that the broker forgot where.

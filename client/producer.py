@@ -44,7 +44,7 @@ from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
 from .thread_driver import Blocking, ThreadDriver
 from .transactions import PreparedTransaction, not_aborted
-from .waiting import wait_all
+from .waiting import as_ms, wait_all
 
 
 class SyncDelivery(Delivery):
@@ -179,8 +179,8 @@ class Producer(Blocking):
         self._accumulator.raise_undelivered()
 
     def _stop(self) -> None:
-        atexit.unregister(self.close)
         self._driver.stop()
+        atexit.unregister(self.close)
 
     def _abandon(self, exc: BaseException, grace_ms: int) -> None:
         """End at once, or after a moment; `exc` is told what was not delivered, unseen."""
@@ -281,7 +281,7 @@ class Producer(Blocking):
         """
         if self._driver.is_forked:
             raise ClosedError(FORKED)
-        if not self._flush(None if timeout is None else timeout * 1000):
+        if not self._flush(as_ms(timeout)):
             raise TimedOut(f"not all delivered within {timeout} s; it goes on in the background")
         with self._lock:
             self._accumulator.raise_undelivered()

@@ -37,6 +37,7 @@ from .share_reading import FailureListener, ShareReading
 from .share_settings import ShareOptions
 from .thread_driver import Blocking, ThreadDriver
 from .turns import Turns
+from .waiting import as_ms
 
 
 class ShareConsumer(Blocking, Generic[Notice]):
@@ -272,9 +273,7 @@ class ShareConsumer(Blocking, Generic[Notice]):
 
         Raises AcknowledgeFailed with what does not hold, TimedOut.
         """
-        self._driver.call(
-            self._reading.commit(), timeout_ms=None if timeout is None else int(timeout * 1000)
-        )
+        self._driver.call(self._reading.commit(), timeout_ms=as_ms(timeout))
         with self._lock:
             self._reading.failures.raise_all()
 

@@ -25,7 +25,7 @@ from segbroker.protocol.messages_share_groups import (
 )
 
 from .acknowledging import Acquired, Kind
-from .cluster import NOBODY
+from .cluster import LEADER_CODES, NOBODY
 from .engine import Engine
 from .errors import (
     ClosedError,
@@ -36,7 +36,6 @@ from .errors import (
     UnsupportedByBroker,
     broker_error,
 )
-from .fetch_replies import LEADER_CODES
 from .network import FETCH, Node
 from .records import TopicPartition
 from .share_lane import Lane, Reader, Trouble

@@ -163,10 +163,14 @@ class ThreadDriver(Driver):
         self._thread = None
 
     def stop(self) -> None:
-        """End everything under way (ClosedError) and join the thread.  Again: nothing."""
+        """End everything under way (ClosedError) and join the thread.  Again: nothing.
+
+        Raises BusyError where it would wait for itself, see `wait`; it goes on then.
+        """
         thread = self._thread
         if thread is None:
             return
+        self._check_may_wait()
         with self.lock:
             self._stopping = True
         self._wake()

@@ -293,6 +293,9 @@ class Transactions:
         to another producer: its end says which.  However it fails, the transaction can only be
         aborted then.  That a record was refused is for its end to tell.
         """
+        if not isinstance(group, GroupMetadata):
+            kind = type(group).__name__
+            raise TypeError(f"group is a {kind}, not the consumer's group_metadata")
         self._check_open()
         if not offsets:
             return
