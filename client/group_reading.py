@@ -289,15 +289,16 @@ class GroupReading:
     def _reads(self, wanted: list[TopicPartition]) -> None:
         """It is known where the group stands in these."""
         self._hold(self._leaving.intersection(wanted), True)
-        if self._on_assigned is not None:
-            self._hold(wanted, True)
+        coming = [tp for tp in wanted if tp not in self._going_for_good]
+        if self._on_assigned is not None and coming:
+            self._hold(coming, True)
             self.events.tell(
                 Event(
                     News.ASSIGNED,
                     self._on_assigned,
-                    wanted,
+                    coming,
                     # What is being given up by now stays held, to its end.
-                    lambda: self._hold((self._owned - self._leaving) & set(wanted), False),
+                    lambda: self._hold((self._owned - self._leaving) & set(coming), False),
                 )
             )
         self._fetching.notify()
