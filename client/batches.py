@@ -388,14 +388,20 @@ class Batches:
         return [record for batch in failed for record in batch.undelivered()]
 
     def say_undelivered(self) -> str:
-        """What a DeliveryFailed of `take_undelivered` would say, "" where nothing failed unseen.
+        """What a DeliveryFailed of `take_undelivered` would say, "" where nothing failed unseen;
+        afterwards it is seen."""
+        text = self.why_undelivered
+        self.failed, self.failed_bytes = [], 0
+        return text
+
+    @property
+    def why_undelivered(self) -> str:
+        """The same, and it is not seen by that.
 
         Nothing is made per record: a program that Ctrl-C ends does not wait for a list of them.
         """
-        failed, self.failed = self.failed, []
-        self.failed_bytes = 0
-        count = sum(batch.undelivered_count for batch in failed)
-        records = chain.from_iterable(batch.undelivered() for batch in failed)
+        count = sum(batch.undelivered_count for batch in self.failed)
+        records = chain.from_iterable(batch.undelivered() for batch in self.failed)
         return say_undelivered(count, list(islice(records, NAMED_MAX))) if count else ""
 
     def drop_unsent(self, error: SegbrokerError) -> bool:
