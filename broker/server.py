@@ -165,8 +165,8 @@ class Broker:
         """Read the files of all certificates again: for connections from now on.  At any time: also
         of a broker that starts, or ends."""
         for certificate in self._own_certificates():
-            assert self._lanes is not None, "before there is one they were there"
-            await self._lanes.run(certificate.reload)
+            if self._lanes is not None:  # it has not ended meanwhile
+                await self._lanes.run(certificate.reload)
 
     def _own_certificates(self) -> list[Certificate]:
         """Those of the listeners, each once."""
@@ -185,6 +185,16 @@ class Broker:
             InvalidConfig: the settings name what is not there.
             OSError: an address cannot be bound, the certificate cannot be used.
         """
+        try:
+            await self._run_beside_pages(handle_signals, task_status)
+        finally:
+            if self._lanes is not None:
+                lanes, self._lanes = self._lanes, None
+                lanes.close()
+
+    async def _run_beside_pages(
+        self, handle_signals: bool, task_status: trio.TaskStatus[tuple[str, int]]
+    ) -> None:
         if not self.config.metrics_listen:
             await self._run(handle_signals, task_status)
             return

@@ -17,6 +17,7 @@ at least.
 
 import logging
 import traceback
+from dataclasses import dataclass
 from typing import NamedTuple
 
 log = logging.getLogger("segbroker.client")
@@ -41,12 +42,10 @@ class Notice(NamedTuple):
                 traceback.print_exc()
 
 
+@dataclass(slots=True)
 class _Missed:
-    __slots__ = ("is_told", "since_ms")
-
-    def __init__(self, since_ms: int) -> None:
-        self.since_ms = since_ms
-        self.is_told = False
+    since_ms: int
+    is_told: bool = False
 
 
 class Absences:

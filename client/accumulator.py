@@ -63,7 +63,6 @@ class Accumulator(Batches):
             wake_for_wait=wake_for_wait,
             undisturbed=undisturbed,
         )
-        self.flushing = False
         # The short way in, see inbox: the shells' send() appends there.
         self.inboxes: dict[str, Inbox] = {}
         # Those that somebody has put something into who could not look: the I/O side does.
@@ -387,7 +386,7 @@ class Accumulator(Batches):
             inbox = self.unseen.pop()
             if not inbox.pending.limit and len(inbox.pending):
                 self._open_inbox(inbox)
-        hurry = self.flushing or self._space is not None
+        hurry = self._space is not None
         for inbox in list(self._lingering):
             if hurry or now_ms >= inbox.opened_ms + linger_ms:
                 self._drain(inbox, force=True)

@@ -30,7 +30,7 @@ from .errors import (
     InvalidRecordState,
     SegbrokerError,
 )
-from .records import RecordHeaders, TopicPartition
+from .records import RecordHeaders, TopicPartition, grouped
 
 LAPSED = "it is not locked for this member: the lock has ended, or it was acknowledged already"
 
@@ -338,9 +338,7 @@ def failed(
     tp: TopicPartition, said: dict[int, Kind], error: SegbrokerError
 ) -> list[FailedAcknowledgement]:
     """Of what was said, one row for each kind; of gaps nobody wants to hear."""
-    by_kind: dict[Kind, list[int]] = {}
-    for offset in sorted(said):
-        by_kind.setdefault(said[offset], []).append(offset)
+    by_kind = grouped((said[offset], offset) for offset in sorted(said))
     by_kind.pop(Kind.GAP, None)
     return [
         FailedAcknowledgement(*tp, tuple(offsets), kind.word, error)

@@ -7,7 +7,7 @@ A rule in words: the numbers of the wire are known to this module alone.
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.messages_security import (
@@ -17,11 +17,14 @@ from segbroker.protocol.messages_security import (
     DeleteAclsRequest,
     DeleteAclsRequestFilter,
     DeleteAclsResponse,
+    DeleteAclsResponseAcl,
     DescribeAclsRequest,
     DescribeAclsResponse,
+    DescribeAclsResponseAcl,
+    DescribeAclsResponseResource,
 )
 
-from .asking import change, look
+from .asking import change, look, refused
 from .engine import Call, Engine
 from .errors import check_code
 
@@ -65,33 +68,9 @@ class AclFilter(NamedTuple):
 
 def list_acls(engine: Engine, which: AclFilter) -> Call[list[Acl]]:
     """The rules that match.  Raises SecurityDisabled, ClusterAuthorizationFailed."""
-    request = DescribeAclsRequest(
-        resource_type_filter=number(ResourceType, which.resource_type),
-        resource_name_filter=which.resource_name,
-        pattern_type_filter=number(PatternType, which.pattern),
-        principal_filter=which.principal,
-        host_filter=which.host,
-        operation=number(Operation, which.operation),
-        permission_type=number(Permission, which.permission),
-    )
-
-    def check(reply: DescribeAclsResponse) -> None:
-        check_code(reply.error_code, "access rules", reply.error_message)
-
-    reply = yield from look(engine, request, DescribeAclsResponse, check)
-    return sorted(
-        Acl(
-            row.principal,
-            word(Operation, row.operation),
-            word(ResourceType, resource.resource_type),
-            resource.resource_name,
-            word(PatternType, resource.pattern_type),
-            row.host,
-            word(Permission, row.permission_type),
-        )
-        for resource in reply.resources
-        for row in resource.acls
-    )
+    request = DescribeAclsRequest(**_asked(which))
+    reply = yield from look(engine, request, DescribeAclsResponse, refused("access rules"))
+    return sorted(_acl(place, row) for place in reply.resources for row in place.acls)
 
 
 def create_acls(engine: Engine, acls: Iterable[Acl]) -> Call[None]:
@@ -122,39 +101,36 @@ def create_acls(engine: Engine, acls: Iterable[Acl]) -> Call[None]:
 
 def delete_acls(engine: Engine, which: AclFilter) -> Call[list[Acl]]:
     """Take the rules away that match; they are returned."""
-    request = DeleteAclsRequest(
-        filters=[
-            DeleteAclsRequestFilter(
-                resource_type_filter=number(ResourceType, which.resource_type),
-                resource_name_filter=which.resource_name,
-                pattern_type_filter=number(PatternType, which.pattern),
-                principal_filter=which.principal,
-                host_filter=which.host,
-                operation=number(Operation, which.operation),
-                permission_type=number(Permission, which.permission),
-            )
-        ]
-    )
+    request = DeleteAclsRequest(filters=[DeleteAclsRequestFilter(**_asked(which))])
+    reply = yield from change(engine, request, DeleteAclsResponse, refused("access rules"))
+    return sorted(_acl(row, row) for found in reply.filter_results for row in found.matching_acls)
 
-    def check(reply: DeleteAclsResponse) -> None:
-        for found in reply.filter_results:
-            check_code(found.error_code, "access rules", found.error_message)
-            for row in found.matching_acls:
-                check_code(row.error_code, "access rules", row.error_message)
 
-    reply = yield from change(engine, request, DeleteAclsResponse, check)
-    return sorted(
-        Acl(
-            row.principal,
-            word(Operation, row.operation),
-            word(ResourceType, row.resource_type),
-            row.resource_name,
-            word(PatternType, row.pattern_type),
-            row.host,
-            word(Permission, row.permission_type),
-        )
-        for found in reply.filter_results
-        for row in found.matching_acls
+def _asked(which: AclFilter) -> dict[str, Any]:
+    """The fields of a question."""
+    return {
+        "resource_type_filter": number(ResourceType, which.resource_type),
+        "resource_name_filter": which.resource_name,
+        "pattern_type_filter": number(PatternType, which.pattern),
+        "principal_filter": which.principal,
+        "host_filter": which.host,
+        "operation": number(Operation, which.operation),
+        "permission_type": number(Permission, which.permission),
+    }
+
+
+def _acl(
+    place: DescribeAclsResponseResource | DeleteAclsResponseAcl,
+    row: DescribeAclsResponseAcl | DeleteAclsResponseAcl,
+) -> Acl:
+    return Acl(
+        row.principal,
+        word(Operation, row.operation),
+        word(ResourceType, place.resource_type),
+        place.resource_name,
+        word(PatternType, place.pattern_type),
+        row.host,
+        word(Permission, row.permission_type),
     )
 
 

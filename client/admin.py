@@ -48,13 +48,13 @@ from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
 from .share_offsets import ShareOffset
-from .thread_driver import ThreadDriver
+from .thread_driver import Blocking, ThreadDriver
 from .user_administration import User
 
 _EVERY_ACL: Final = AclFilter()
 
 
-class Admin:
+class Admin(Blocking):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll times in milliseconds.\n"
 
@@ -100,14 +100,6 @@ class Admin:
         atexit.register(self.close)
         return self
 
-    def open(self) -> Self:
-        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
-
-        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
-        a forked worker.  Raises as entering the block.
-        """
-        return self.__enter__()
-
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -118,8 +110,8 @@ class Admin:
 
     def close(self) -> None:
         """End.  Again: nothing."""
-        atexit.unregister(self.close)
         self._driver.stop()
+        atexit.unregister(self.close)
 
     def create_topic(
         self,

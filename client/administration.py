@@ -38,19 +38,18 @@ from segbroker.protocol.messages_core import (
     MetadataResponseTopic,
 )
 
-from .asking import change, look
+from .asking import change, look, refused
 from .cluster import NOBODY, TopicView
 from .engine import Ask, AskAll, Call, Engine, Onward
 from .errors import (
     BrokerError,
     LeaderNotAvailable,
     SegbrokerError,
-    UnknownTopicOrPartition,
     broker_error,
     check_code,
 )
 from .lists import ASKED_MAX, as_names, in_pieces
-from .lookups import END_TIME, START_TIME, look_up, pieces_of, topics_known
+from .lookups import END_TIME, START_TIME, look_up, no_partition, pieces_of, topics_known
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
 
@@ -137,22 +136,12 @@ def create_topic(
         timeout_ms=CHANGE_TIMEOUT_MS,
         validate_only=validate_only,
     )
-
-    def check(reply: CreateTopicsResponse) -> None:
-        for row in reply.topics:
-            check_code(row.error_code, f"create topic {name!r}", row.error_message)
-
-    yield from change(engine, request, CreateTopicsResponse, check)
+    yield from change(engine, request, CreateTopicsResponse, refused(f"create topic {name!r}"))
 
 
 def delete_topic(engine: Engine, name: str) -> Call[None]:
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=CHANGE_TIMEOUT_MS)
-
-    def check(reply: DeleteTopicsResponse) -> None:
-        for row in reply.responses:
-            check_code(row.error_code, f"delete topic {name!r}", row.error_message)
-
-    yield from change(engine, request, DeleteTopicsResponse, check)
+    yield from change(engine, request, DeleteTopicsResponse, refused(f"delete topic {name!r}"))
     engine.cluster.forget([name])
 
 
@@ -162,24 +151,16 @@ def create_partitions(engine: Engine, name: str, count: int) -> Call[None]:
         timeout_ms=CHANGE_TIMEOUT_MS,
         validate_only=False,
     )
-
-    def check(reply: CreatePartitionsResponse) -> None:
-        for row in reply.results:
-            check_code(row.error_code, f"topic {name!r} to {count} partitions", row.error_message)
-
-    yield from change(engine, request, CreatePartitionsResponse, check)
+    about = f"topic {name!r} to {count} partitions"
+    yield from change(engine, request, CreatePartitionsResponse, refused(about))
 
 
 def alter_topic_config(
     engine: Engine, name: str, changes: Mapping[str, Setting | None]
 ) -> Call[None]:
     request = altering(TOPIC_RESOURCE, name, changes)
-
-    def check(reply: IncrementalAlterConfigsResponse) -> None:
-        for row in reply.responses:
-            check_code(row.error_code, f"config of topic {name!r}", row.error_message)
-
-    yield from change(engine, request, IncrementalAlterConfigsResponse, check)
+    about = f"config of topic {name!r}"
+    yield from change(engine, request, IncrementalAlterConfigsResponse, refused(about))
 
 
 def as_setting(value: Setting) -> str:
@@ -333,7 +314,7 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
         if leader is None:
             if tp.partition in range(known[tp.topic].partition_count):
                 raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {NOBODY}")
-            raise UnknownTopicOrPartition(f"there is no {tp.topic}-{tp.partition}")
+            raise no_partition(tp, known[tp.topic])
         by_leader.setdefault(leader, {})[tp] = offset
     starts: dict[TopicPartition, int] = {}
     failed: BrokerError | None = None

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
 from .engine import ANY, CONTROLLER, Ask, Call, Engine, Pause, Refresh
 from .errors import (
     BrokerError,
@@ -31,12 +31,12 @@ from .errors import (
     TimedOut,
     UnknownTopicOrPartition,
     broker_error,
+    check_code,
 )
 from .spoken import Request, VendorReply, VendorRequest
 
 Answer = TypeVar("Answer")
 
-PAUSE_MAX_MS: Final = 1_000
 NOT_DONE: Final = frozenset(
     {
         ErrorCode.NOT_CONTROLLER,
@@ -55,7 +55,7 @@ def look(
     to: int | str = ANY,
 ) -> Call[Answer]:
     """The answer to a question, see the module; `to` one broker, the controller, or any."""
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, PAUSE_MAX_MS)
+    backoff = engine.backoff()
     while True:
         yield from _known(engine, to)
         try:
@@ -96,7 +96,7 @@ def change(
     to: int | str = CONTROLLER,
 ) -> Call[Answer]:
     """The answer to what changes something, see the module."""
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, PAUSE_MAX_MS)
+    backoff = engine.backoff()
     while True:
         yield from _known(engine, to)
         why: SegbrokerError
@@ -115,6 +115,21 @@ def change(
             why = exc
         yield Pause(backoff.next_delay_ms(), why)
         yield Refresh()
+
+
+def refused(about: str) -> Callable[[Message], None]:
+    """A check that raises the first refusal in an answer, all of which is about that."""
+
+    def check(reply: Message) -> None:
+        for field in type(reply).fields():
+            value = getattr(reply, field.name)
+            if field.name == "error_code":
+                check_code(value, about, getattr(reply, "error_message", None))
+            elif field.struct is not None and field.is_array:
+                for row in value or ():
+                    check(row)
+
+    return check
 
 
 def _known(engine: Engine, to: int | str) -> Call[None]:

@@ -33,7 +33,7 @@ from segbroker.protocol.consumer_protocol import (
     encode_subscription,
 )
 
-from .records import TopicPartition
+from .records import TopicPartition, grouped
 from .sticky import Claimant, deal_out_sticky
 
 COOPERATIVE: Final = "cooperative-sticky"
@@ -127,10 +127,9 @@ def _order(member: GroupMemberInfo) -> tuple[bool, str]:
 
 def _range(members: Members, counts: Mapping[str, int]) -> Assignment:
     dealt: Assignment = {member.member_id: [] for member in members}
-    readers_of: dict[str, list[str]] = {}
-    for member in members:
-        for topic in dict.fromkeys(member.topics):
-            readers_of.setdefault(topic, []).append(member.member_id)
+    readers_of = grouped(
+        (topic, member.member_id) for member in members for topic in dict.fromkeys(member.topics)
+    )
     for topic, readers in sorted(readers_of.items()):
         each, more = divmod(counts.get(topic, 0), len(readers))
         start = 0

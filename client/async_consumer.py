@@ -143,10 +143,7 @@ class AsyncConsumer(Generic[Notice]):
 
     async def aclose(self) -> None:
         """End; in a group commit what was gone past, and leave.  Again: nothing."""
-        try:
-            await self._say_goodbye(False)
-        finally:
-            await self._driver.stop()
+        await self.__aexit__(None, None, None)
 
     async def _say_goodbye(self, hurried: bool) -> None:
         if not self._reading.is_member or not self._driver.is_open:

@@ -43,6 +43,7 @@ from .errors import (
     BusyError,
     ClosedError,
     SegbrokerError,
+    bug,
 )
 from .event_loop import loop_here
 from .forgotten import Forgotten
@@ -206,8 +207,7 @@ class AsyncDriver(Driver):
     def _failed(self, exc: Exception) -> None:
         """A bug in one of its tasks.  Whoever waits must hear of it."""
         if self.is_open:
-            self._failure = SegbrokerError(f"bug in the client: {exc!r}")
-            self._failure.__cause__ = exc
+            self._failure = bug(exc)
             self._end(self._failure)
 
     def _end(self, error: SegbrokerError | None = None) -> None:

@@ -28,7 +28,7 @@ from .clock import now_ms, wall_ms
 from .completion import Completion
 from .driver import GOODBYE_MS, GRACE_MS, HURRIED_MS, REGULAR
 from .engine import Engine
-from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError
+from .errors import SegbrokerError
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .heap import keep_freed_memory
 from .inbox import Delivery, Inbox, Many, ManyDeliveries
@@ -37,7 +37,7 @@ from .producer_batch import ProducerBatch
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
-from .transactions import PreparedTransaction
+from .transactions import PreparedTransaction, not_aborted
 
 
 class AsyncDelivery(Delivery):
@@ -102,7 +102,7 @@ class AsyncProducer:
         )
         self._driver.is_awaited = self._accumulator.is_awaited
         engine = Engine(self._client, random, create_topics=True)
-        self._producing = Producing(engine, self._accumulator, random)
+        self._producing = Producing(engine, self._accumulator)
         self._append = self._accumulator.append
         self._inboxes = self._accumulator.inboxes
         self._sealed_seen = 0
@@ -159,9 +159,7 @@ class AsyncProducer:
             await self._end(exc)
             raise
         await self._driver.stop()
-        undelivered = self._accumulator.take_undelivered()
-        if undelivered:
-            raise DeliveryFailed(undelivered)
+        self._accumulator.raise_undelivered()
 
     async def _end(self, exc: BaseException) -> None:
         """End because of `exc`, which goes on: say there what was not delivered."""
@@ -222,10 +220,7 @@ class AsyncProducer:
         self._driver.check_thread()
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if isinstance(got, Completion):
-            raise BusyError(
-                f"{self._accumulator.reserved_bytes} bytes are under way, or topic {topic!r} is"
-                " not known yet"
-            )
+            raise self._accumulator.busy(topic, got)
         assert type(got) is AsyncDelivery
         return got
 
@@ -257,9 +252,7 @@ class AsyncProducer:
     async def flush(self) -> None:
         """Wait until everything sent so far is acknowledged; DeliveryFailed with what was not."""
         await self._flush()
-        undelivered = self._accumulator.take_undelivered()
-        if undelivered:
-            raise DeliveryFailed(undelivered)
+        self._accumulator.raise_undelivered()
 
     # Transactions.
 
@@ -277,7 +270,9 @@ class AsyncProducer:
             transactions.open(holder)
             yield
             if transactions.is_open:
-                await self._driver.call(transactions.commit(), timeout_ms=self._end_timeout_ms)
+                await self._driver.call(
+                    transactions.commit(), timeout_ms=self._producing.end_timeout_ms
+                )
         except BaseException as exc:
             if transactions.holder is holder:
                 await self._abort(exc)
@@ -290,18 +285,9 @@ class AsyncProducer:
             await self._driver.call_last(abort, HURRIED_MS)
             return
         try:
-            await self._driver.call(abort, timeout_ms=self._end_timeout_ms)
-        except ProducerFenced as failure:
-            if isinstance(exc, SegbrokerError):
-                raise failure from exc  # why the rest failed, too
-            exc.add_note(f"aborting the transaction failed too: {failure}")
+            await self._driver.call(abort, timeout_ms=self._producing.end_timeout_ms)
         except SegbrokerError as failure:
-            # The broker aborts it in time, at the latest when the next producer of the name begins.
-            exc.add_note(f"aborting the transaction failed too: {failure}")
-
-    @property
-    def _end_timeout_ms(self) -> int:
-        return self._client.api_timeout_ms + self._settings.delivery_timeout_ms
+            not_aborted(failure, exc)
 
     async def send_offsets(
         self, offsets: ByPartition[int | CommittedOffset], group: GroupMetadata
@@ -314,7 +300,7 @@ class AsyncProducer:
     async def prepare(self) -> PreparedTransaction:
         """Have the open transaction written, and leave it open; as Producer.prepare."""
         return await self._driver.call(
-            self._producing.in_transactions.prepare(), timeout_ms=self._end_timeout_ms
+            self._producing.in_transactions.prepare(), timeout_ms=self._producing.end_timeout_ms
         )
 
     async def partitions_for(self, topic: str) -> int:

@@ -40,6 +40,7 @@ from .columns import headers_size, size_of, total_size
 from .completion import Completion
 from .errors import (
     NAMED_MAX,
+    BusyError,
     DeliveryFailed,
     SegbrokerError,
     Undelivered,
@@ -110,9 +111,15 @@ class Batches:
         if self.error is not None:
             raise self.error.with_traceback(None)  # else it grows with each call
         if self.is_failing:
-            undelivered = self.take_undelivered()
-            if undelivered:  # somebody may have seen all of them meanwhile
-                raise DeliveryFailed(undelivered)
+            self.raise_undelivered()  # nothing, where somebody has seen all of them meanwhile
+
+    def busy(self, topic: str, room: Completion[None]) -> BusyError:
+        """The error of a record that would have to wait for `room`."""
+        why = f"topic {topic!r}, or its partition, is being looked up"
+        if room is self._space:
+            limit = self.settings.buffer_bytes
+            why = f"{self.reserved_bytes} bytes of buffer_bytes={limit} are under way"
+        return BusyError(f"not sent: {why}; send() waits for that")
 
     def _queue_for(
         self, topic: str, key: bytes | None, partition: int | None
@@ -386,6 +393,11 @@ class Batches:
         failed, self.failed = self.failed, []
         self.failed_bytes = 0
         return [record for batch in failed for record in batch.undelivered()]
+
+    def raise_undelivered(self) -> None:
+        """DeliveryFailed with what `take_undelivered` gives, if that is anything."""
+        if undelivered := self.take_undelivered():
+            raise DeliveryFailed(undelivered)
 
     def say_undelivered(self) -> str:
         """What a DeliveryFailed of `take_undelivered` would say, "" where nothing failed unseen;

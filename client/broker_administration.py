@@ -10,9 +10,8 @@ from segbroker.protocol.messages_admin import (
 from segbroker.protocol.vendor import VendorKey
 
 from .administration import SOURCES, Setting, altering, describing
-from .asking import change, look, look_vendor
+from .asking import change, look, look_vendor, refused
 from .engine import ANY, CONTROLLER, Call, Engine
-from .errors import check_code
 from .spoken import VendorRequest
 
 _BROKER: Final = 4
@@ -37,12 +36,8 @@ class BrokerSetting(NamedTuple):
 def describe_broker(engine: Engine, broker_id: int | None) -> Call[dict[str, BrokerSetting]]:
     """The settings of a broker; None: what is set for every broker.  Raises InvalidRequest."""
     request = describing(_BROKER, _name(broker_id), synonyms=True)
-
-    def check(reply: DescribeConfigsResponse) -> None:
-        for resource in reply.results:
-            _check(resource.error_code, broker_id, resource.error_message)
-
     to = ANY if broker_id is None else broker_id
+    check = refused(_about(broker_id))
     reply = yield from look(engine, request, DescribeConfigsResponse, check, to=to)
     found: dict[str, BrokerSetting] = {}
     for resource in reply.results:
@@ -81,12 +76,8 @@ def alter_broker_config(
     Raises InvalidConfig: with the broker's words.
     """
     request = altering(_BROKER, _name(broker_id), changes)
-
-    def check(reply: IncrementalAlterConfigsResponse) -> None:
-        for row in reply.responses:
-            _check(row.error_code, broker_id, row.error_message)
-
     to = CONTROLLER if broker_id is None else broker_id
+    check = refused(_about(broker_id))
     yield from change(engine, request, IncrementalAlterConfigsResponse, check, to=to)
 
 
@@ -100,6 +91,5 @@ def _name(broker_id: int | None) -> str:
     return "" if broker_id is None else str(broker_id)
 
 
-def _check(code: int, broker_id: int | None, message: str | None) -> None:
-    whose = "every broker" if broker_id is None else f"broker {broker_id}"
-    check_code(code, f"settings of {whose}", message)
+def _about(broker_id: int | None) -> str:
+    return "settings of " + ("every broker" if broker_id is None else f"broker {broker_id}")

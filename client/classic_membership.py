@@ -27,7 +27,6 @@ partitions.
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from random import Random
 
 from segbroker.protocol.consumer_protocol import assigned_partitions, encode_assignment
 from segbroker.protocol.errors import ErrorCode
@@ -41,12 +40,10 @@ from segbroker.protocol.messages_groups import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupRequestMember,
-    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from segbroker.protocol.schema import Message
 
 from .assignors import GroupMemberInfo, deal_out, is_cooperative, member_info, subscription_bytes
 from .backoff import Backoff
@@ -60,7 +57,8 @@ from .errors import (
     RebalanceInProgress,
     SegbrokerError,
     UnknownMemberId,
-    broker_error,
+    as_told,
+    check_code,
 )
 from .group_offsets import GroupMetadata
 from .membership import Goodbye, Holder, Phase
@@ -79,9 +77,7 @@ REFUSALS_MAX = 3
 class ClassicMembership:
     """See the module.  A component of the engine."""
 
-    def __init__(
-        self, engine: Engine, settings: GroupSettings, random: Random, holder: Holder
-    ) -> None:
+    def __init__(self, engine: Engine, settings: GroupSettings, holder: Holder) -> None:
         self.phase = Phase.OUT
         self.generation = -1
         self.member_id = ""
@@ -93,7 +89,7 @@ class ClassicMembership:
         self._settings = settings
         self._holder = holder
         self._given: tuple[TopicPartition, ...] = ()
-        self._backoff = Backoff(random, engine.settings.retry_backoff_ms, 1_000)
+        self._backoff = engine.backoff()
         self._join_due_ms = 0
         # Since when it tries to join, if it does; and how often it was refused since.
         self._trying_since_ms: int | None = None
@@ -183,12 +179,8 @@ class ClassicMembership:
             self._is_stale = True
             self.reason = reason
 
-    def leave(self, reason: str) -> Call[None]:
-        """Be no member from now on; static ones keep their place until their session ends."""
-        return self.end(reason)(CONTROL)
-
     def end(self, reason: str) -> Goodbye:
-        """Be no member from now on; how that is said to the group, if there is anything to say."""
+        """See Membership."""
         was_member = self.member_id and self._settings.instance_id is None
         request = self._leaving(self.member_id, reason)
         self._end(Phase.OUT)
@@ -204,7 +196,7 @@ class ClassicMembership:
 
     def _say_goodbye(self, request: LeaveGroupRequest | None, lane: str = CONTROL) -> Call[None]:
         if request is not None:
-            yield from self.coordinator.ask(request, _codes, lane=lane, repeat=False)
+            yield from self.coordinator.ask(request, lane=lane, repeat=False)
 
     # The engine's side.
 
@@ -330,13 +322,12 @@ class ClassicMembership:
                 protocol_name=self.protocol,
                 assignments=assignments,
             ),
-            _codes,
             lane=GROUP,
             timeout_ms=settings.rebalance_timeout_ms + JOIN_GRACE_MS,
             repeat=False,
         )
         assert isinstance(reply, SyncGroupResponse)
-        self._check(reply.error_code)
+        self._check(reply.error_code, "sync")
         pairs = assigned_partitions(reply.assignment) if reply.assignment else []
         given = [TopicPartition(*pair) for pair in pairs or ()]
         self._want({tp.topic for tp in given})
@@ -361,7 +352,6 @@ class ClassicMembership:
             )
             reply = yield from self.coordinator.ask(
                 request,
-                _codes,
                 lane=GROUP,
                 timeout_ms=settings.rebalance_timeout_ms + JOIN_GRACE_MS,
                 repeat=False,
@@ -379,7 +369,9 @@ class ClassicMembership:
                 # The group keeps the name for a session: it is to be there before that.
                 yield Pause(min(self._pause_ms(), settings.session_timeout_ms // 2))
                 continue
-            self._check(reply.error_code)
+            limits = f"session_timeout_ms={settings.session_timeout_ms}"
+            known = ", ".join(settings.assignors)
+            self._check(reply.error_code, f"join with {limits}, assignors {known}")
             return reply
 
     def _says(self, assignor: str) -> bytes:
@@ -429,7 +421,7 @@ class ClassicMembership:
 
     def _dealt_out(self) -> Call[Counter[str]]:
         request = DescribeGroupsRequest(groups=[self._settings.group_id])
-        reply = yield from self.coordinator.ask(request, _described_codes)
+        reply = yield from self.coordinator.ask(request)
         assert isinstance(reply, DescribeGroupsResponse)
         return Counter(topic for group in reply.groups for topic, _ in assigned_in(group))
 
@@ -466,9 +458,9 @@ class ClassicMembership:
             member_id=self.member_id,
             group_instance_id=self._settings.instance_id,
         )
-        reply = yield from self.coordinator.ask(request, _codes, lane=GROUP)
+        reply = yield from self.coordinator.ask(request, lane=GROUP)
         assert isinstance(reply, HeartbeatResponse)
-        self._check(reply.error_code)
+        self._check(reply.error_code, "heartbeat")
 
     def _beaten(self, era: int, generation: int, call: Completion[None]) -> None:
         if era != self._era:
@@ -483,9 +475,8 @@ class ClassicMembership:
 
     # Refusals.
 
-    def _check(self, code: int) -> None:
-        if code != ErrorCode.NONE:
-            raise broker_error(code, f"group {self._settings.group_id!r}")
+    def _check(self, code: int, what: str) -> None:
+        check_code(code, f"group {self._settings.group_id!r}, {what}")
 
     def _refused(self, error: BaseException) -> None:
         """Joining, or a heartbeat, failed: what of it is the end of something."""
@@ -512,17 +503,11 @@ class ClassicMembership:
                 self._again(self._backoff.next_delay_ms())
                 self._notice_time(error)
             case _:
-                goodbye = self.leave(str(error))
-                if isinstance(error, BrokerError):
-                    goodbye.close()  # the group has said itself that this is no member
-                else:
-                    self._engine.call(goodbye, now_ms)
+                goodbye = self.end(str(error))
+                if not isinstance(error, BrokerError):  # else the group has said so itself
+                    self._engine.call(goodbye(CONTROL), now_ms)
                 self._holder.lost(now_ms)
-                if not isinstance(error, SegbrokerError):
-                    bug = SegbrokerError(f"bug in the client: {error!r}")
-                    bug.__cause__ = error
-                    error = bug
-                self._holder.failed(error)
+                self._holder.failed(as_told(error))
 
     def _pause_ms(self) -> int:
         """Before joining after a refusal that is part of how a group works: none at first."""
@@ -552,15 +537,3 @@ def _members(protocol: str, joined: JoinGroupResponse) -> list[GroupMemberInfo]:
         member_info(protocol, row.member_id, row.group_instance_id, row.metadata)
         for row in joined.members
     ]
-
-
-def _codes(reply: Message) -> set[int]:
-    assert isinstance(
-        reply, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse | LeaveGroupResponse
-    )
-    return {reply.error_code}
-
-
-def _described_codes(reply: Message) -> set[int]:
-    assert isinstance(reply, DescribeGroupsResponse)
-    return {group.error_code for group in reply.groups}

@@ -75,8 +75,21 @@ MADE_COUNT_MAX = 100
 LISTED_PER_QUESTION = 25
 # Topics that nobody wants yet: 700 bytes each, with one partition.
 OTHERS_COUNT_MAX = 20_000
-# Partitions of one topic: as many as a consumer reads.
+# Partitions of one topic, and those that a consumer reads.
 PARTITIONS_COUNT_MAX = 100_000
+# What a broker says of a partition when the view is wrong: it moved, is not there yet, or not any
+# more; or its disk failed: another broker may lead it by now, or nobody.
+LEADER_CODES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 # What is said of a partition that is not served.
 NOBODY = "no broker serves the partition for now"
 

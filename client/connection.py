@@ -104,24 +104,14 @@ _SETUP_WORDS = {
 }
 
 
-class InFlight:
+class InFlight(NamedTuple):
     """A request whose reply has not come."""
 
-    __slots__ = ("api_key", "api_version", "correlation_id", "deadline_ms", "on_reply")
-
-    def __init__(
-        self,
-        correlation_id: int,
-        api_key: int,
-        api_version: int,
-        deadline_ms: int,
-        on_reply: OnReply,
-    ) -> None:
-        self.correlation_id = correlation_id
-        self.api_key = api_key
-        self.api_version = api_version
-        self.deadline_ms = deadline_ms
-        self.on_reply = on_reply
+    correlation_id: int
+    api_key: int
+    api_version: int
+    deadline_ms: int
+    on_reply: OnReply
 
 
 class Unanswered(NamedTuple):
@@ -333,10 +323,7 @@ class Connection:
         while isinstance(message, AtNewest | ById):
             message = message.message
         if version is None:
-            raise UnsupportedByBroker(
-                f"{self.where} has no version of {key_of(message.message_key).name}"
-                " that this client speaks"
-            )
+            raise self._no_version(message.message_key)
         self._send(message, version, on_reply, deadline_ms)
 
     def send_unanswered(
@@ -355,7 +342,7 @@ class Connection:
         assert self.state is State.READY, self.state
         version = self.version_for(message.message_key)
         if version is None:
-            raise UnsupportedByBroker(f"{self.where} does not take this request")
+            raise self._no_version(message.message_key)
         parts = encode_request(message, version, next(self._correlation_ids), self._client_id)
         self.outgoing.extend(parts)
         end = self._sent_bytes + sum(map(len, self.outgoing))
@@ -396,6 +383,10 @@ class Connection:
         return deadline
 
     # Inside.
+
+    def _no_version(self, key: int) -> UnsupportedByBroker:
+        name = key_of(key).name
+        return UnsupportedByBroker(f"{self.where} has no version of {name} that this client speaks")
 
     def _version_of(self, request: Request) -> int | None:
         """As `version_for`, for a request that may mean more."""

@@ -14,7 +14,7 @@ What each costs: docs/benchmarks.md.
 from bisect import bisect_left
 from collections.abc import Iterator
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from segbroker.protocol.record_batch import RecordBatch
 
@@ -22,6 +22,8 @@ from .records import Record, RecordHeaders
 
 if TYPE_CHECKING:
     import pyarrow
+
+T = TypeVar("T")
 
 
 class ConsumedBatch:
@@ -56,34 +58,29 @@ class ConsumedBatch:
     def __repr__(self) -> str:
         return f"<ConsumedBatch {self.topic}-{self.partition}, {len(self)} records>"
 
-    @property
-    def _is_whole(self) -> bool:
-        return self._start == 0 and self._stop == len(self._batch)
+    def _cut(self, column: list[T]) -> list[T]:
+        is_whole = self._start == 0 and self._stop == len(self._batch)
+        return column if is_whole else column[self._start : self._stop]
 
     def values(self) -> list[bytes | None]:
         """The values; None is a tombstone."""
-        values = self._batch.values()
-        return values if self._is_whole else values[self._start : self._stop]
+        return self._cut(self._batch.values())
 
     def keys(self) -> list[bytes | None]:
         """The keys; None for a record without one."""
-        keys = self._batch.keys()
-        return keys if self._is_whole else keys[self._start : self._stop]
+        return self._cut(self._batch.keys())
 
     def offsets(self) -> list[int]:
         """The offsets, ascending; with holes where records were deleted."""
-        offsets = self._batch.offsets()
-        return offsets if self._is_whole else offsets[self._start : self._stop]
+        return self._cut(self._batch.offsets())
 
     def timestamps(self) -> list[int]:
         """Milliseconds since 1970."""
-        timestamps = self._batch.timestamps()
-        return timestamps if self._is_whole else timestamps[self._start : self._stop]
+        return self._cut(self._batch.timestamps())
 
     def headers(self) -> list[RecordHeaders]:
         """Each record's headers as (name, value) pairs; () for a record without any."""
-        headers = self._batch.headers()
-        return headers if self._is_whole else headers[self._start : self._stop]
+        return self._cut(self._batch.headers())
 
     def records(self) -> list[Record]:
         """Every record as a named tuple."""
@@ -125,4 +122,4 @@ class ConsumedBatch:
         from .arrow import batch_to_arrow
 
         table = batch_to_arrow(self.topic, self.partition, self._batch.columns())
-        return table if self._is_whole else table.slice(self._start, len(self))
+        return table.slice(self._start, len(self))

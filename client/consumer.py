@@ -41,11 +41,12 @@ from .reading import Notice, Reading, check_poll
 from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
-from .thread_driver import ThreadDriver
+from .thread_driver import Blocking, ThreadDriver
 from .turns import Lists, Loop, Turns
+from .waiting import as_ms
 
 
-class Consumer(Generic[Notice]):
+class Consumer(Blocking, Generic[Notice]):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -177,14 +178,6 @@ class Consumer(Generic[Notice]):
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
         self._forgotten.close_at_exit(self, self._driver.thread, GOODBYE_MS)
         return self
-
-    def open(self) -> Self:
-        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
-
-        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
-        a forked worker.  Raises as entering the block.
-        """
-        return self.__enter__()
 
     def __exit__(
         self,
@@ -477,7 +470,7 @@ class Consumer(Generic[Notice]):
         """
         self._driver.call(
             self._reading.commit(offsets),
-            timeout_ms=None if timeout is None else int(timeout * 1000),
+            timeout_ms=as_ms(timeout),
         )
 
     def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, CommittedOffset]:

@@ -22,7 +22,6 @@ Source: KIP-848; ConsumerMembershipManager and ConsumerHeartbeatRequestManager o
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from random import Random
 from typing import Final
 from uuid import UUID
 
@@ -31,14 +30,13 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequestTopicPartition,
 )
 
-from .backoff import Backoff
 from .engine import Call, Engine
 from .errors import FencedMemberEpoch, SegbrokerError
 from .group_offsets import GroupMetadata
 from .heartbeating import JOIN_EPOCH, LEAVE_EPOCH, Given, HeartbeatingMember, Stage
 from .membership import Goodbye, Holder, Phase
-from .network import CONTROL, GROUP
-from .records import TopicPartition
+from .network import GROUP
+from .records import TopicPartition, grouped
 from .settings import ON_WIRE_MAX, GroupSettings
 from .whole_share import Standing, WholeShare, is_target_reached
 
@@ -53,10 +51,8 @@ class ConsumerMembership(HeartbeatingMember):
     is_cooperative = True
     watched: frozenset[str] = frozenset()
 
-    def __init__(
-        self, engine: Engine, settings: GroupSettings, random: Random, holder: Holder
-    ) -> None:
-        super().__init__(engine, settings.group_id, random)
+    def __init__(self, engine: Engine, settings: GroupSettings, holder: Holder) -> None:
+        super().__init__(engine, settings.group_id)
         self._settings = settings
         self._holder = holder
         self._saying: Sequence[str] = ()
@@ -70,7 +66,7 @@ class ConsumerMembership(HeartbeatingMember):
         self._answers = False
         # Topics of it whose names are not known, and when these are looked for again.
         self._nameless: frozenset[UUID] = frozenset()
-        self._looking = Backoff(random, engine.settings.retry_backoff_ms, 10_000)
+        self._looking = engine.backoff(10_000)
         self._look_ms: int | None = None
         self._share = WholeShare(
             engine,
@@ -127,12 +123,8 @@ class ConsumerMembership(HeartbeatingMember):
         if self.stage is Stage.IN and self._has_more_to_say:
             self._hurry()
 
-    def leave(self, reason: str) -> Call[None]:
-        """Be no member from now on; static ones keep their place until their session ends."""
-        return self.end(reason)(CONTROL)
-
     def end(self, reason: str) -> Goodbye:
-        """Be no member from now on; how that is said to the group, if there is anything to say."""
+        """See Membership."""
         is_joining = self.epoch == JOIN_EPOCH
         is_static = self._settings.instance_id is not None
         request = ConsumerGroupHeartbeatRequest(
@@ -299,9 +291,7 @@ def rebalance_timeout_ms(settings: GroupSettings) -> int:
 def _by_topic(
     partitions: Mapping[TopicPartition, UUID],
 ) -> list[ConsumerGroupHeartbeatRequestTopicPartition]:
-    rows: dict[UUID, list[int]] = {}
-    for (_, partition), topic_id in partitions.items():
-        rows.setdefault(topic_id, []).append(partition)
+    rows = grouped((topic_id, partition) for (_, partition), topic_id in partitions.items())
     return [
         ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic_id, partitions=indexes)
         for topic_id, indexes in rows.items()

@@ -9,14 +9,14 @@
 Every question here ends with the deadline of its call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
 from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
 from .engine import Ask, Call, Engine, Pause
 from .errors import ClosedError, SegbrokerError, broker_error
 from .network import CONTROL
@@ -54,7 +54,7 @@ class Coordinator:
 
     def _find(self) -> Call[int]:
         """The broker's id.  Raises what is not worth another try."""
-        backoff = self._backoff()
+        backoff = self.engine.backoff()
         while True:
             if self.node_id is not None and self.engine.cluster.node(self.node_id) is not None:
                 return self.node_id
@@ -83,19 +83,18 @@ class Coordinator:
     def ask(
         self,
         request: Message | AtNewest | ById,
-        codes: Callable[[Message], set[int]],
         *,
         lane: str = CONTROL,
         timeout_ms: int | None = None,
         repeat: bool = True,
         is_wanted: _IsWanted = _always,
     ) -> Call[Message]:
-        """The coordinator's answer; `codes` are the error codes in it.
+        """The coordinator's answer, once it is the coordinator's.
 
         Not `repeat`: a connection that was lost meanwhile is the caller's to know of.
         Not `is_wanted`: as of `ask_once`.
         """
-        backoff = self._backoff()
+        backoff = self.engine.backoff()
         while True:
             try:
                 reply = yield from self.ask_once(
@@ -107,7 +106,7 @@ class Coordinator:
                     raise
                 why = exc
             else:
-                said = codes(reply)
+                said = codes_in([reply])
                 if not (passing := said & ELSEWHERE):
                     return reply
                 why = broker_error(min(passing), f"coordinator of {self.key!r}")
@@ -133,6 +132,14 @@ class Coordinator:
         reply: Message = yield Ask(request, to=node_id, lane=lane, timeout_ms=timeout_ms)
         return reply
 
-    def _backoff(self) -> Backoff:
-        settings = self.engine.settings
-        return Backoff(self.engine.random, settings.retry_backoff_ms, 1_000)
+
+def codes_in(messages: Sequence[Message]) -> set[int]:
+    """All error codes in these, and in what is in them; 0 for what went well."""
+    codes: set[int] = set()
+    for field in type(messages[0]).fields() if messages else ():
+        if field.name.endswith("error_code"):
+            codes.update(getattr(each, field.name) for each in messages)
+        elif field.struct is not None:
+            inner = [value for each in messages if (value := getattr(each, field.name))]
+            codes |= codes_in(list(chain.from_iterable(inner)) if field.is_array else inner)
+    return codes

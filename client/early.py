@@ -9,18 +9,17 @@ Limit: what is said of each partition that a topic can have.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from .starting import Start
 
 
+@dataclass(slots=True)
 class _Said:
-    __slots__ = ("is_paused", "otherwise", "starts")
-
-    def __init__(self) -> None:
-        self.is_paused = False
-        # Single partitions that are paused, or are not.
-        self.otherwise: dict[int, bool] = {}
-        self.starts: dict[int, Start] = {}
+    is_paused: bool = False
+    # Single partitions that are paused, or are not.
+    otherwise: dict[int, bool] = field(default_factory=dict)
+    starts: dict[int, Start] = field(default_factory=dict)
 
 
 class Early:

@@ -31,13 +31,14 @@ engine: it is not thread-safe.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 from segbroker.protocol.schema import Message
 
+from .backoff import Backoff
 from .cluster import Cluster
 from .completion import Completion
 from .errors import (
@@ -119,40 +120,21 @@ class Component(Protocol):
     def close(self, error: SegbrokerError) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class _Running:
     """One call under way."""
 
-    __slots__ = (
-        "answered",
-        "completion",
-        "deadline_ms",
-        "generator",
-        "is_advancing",
-        "last_error",
-        "on_timeout",
-        "over",
-        "resume_ms",
-        "timeout_ms",
-    )
-
-    def __init__(
-        self,
-        generator: Call[Any],
-        now_ms: int,
-        timeout_ms: int,
-        on_timeout: OnTimeout | None,
-    ) -> None:
-        self.generator = generator
-        self.timeout_ms = timeout_ms
-        self.deadline_ms = now_ms + timeout_ms
-        self.on_timeout = on_timeout
-        self.completion: Completion[Any] = Completion()
-        self.resume_ms: int | None = None
-        # What it was answered with, and when, while it was still asking.
-        self.answered: tuple[object, int] | None = None
-        self.is_advancing = False
-        self.last_error: SegbrokerError | None = None
-        self.over = False
+    generator: Call[Any]
+    timeout_ms: int
+    deadline_ms: int
+    on_timeout: OnTimeout | None
+    completion: Completion[Any] = field(default_factory=Completion)
+    resume_ms: int | None = None
+    # What it was answered with, and when, while it was still asking.
+    answered: tuple[object, int] | None = None
+    is_advancing: bool = False
+    last_error: SegbrokerError | None = None
+    over: bool = False
 
 
 class Engine:
@@ -210,6 +192,10 @@ class Engine:
 
     # Calls.
 
+    def backoff(self, longest_ms: int = 1_000, *, attempts: int = 0) -> Backoff:
+        """Of what is asked again and again, or has failed so often by now."""
+        return Backoff(self.random, self.settings.retry_backoff_ms, longest_ms, attempts)
+
     def call(
         self,
         generator: Call[T],
@@ -224,14 +210,14 @@ class Engine:
         says how many milliseconds more it gets.
         """
         timeout_ms = self.settings.api_timeout_ms if timeout_ms is None else timeout_ms
-        running = _Running(generator, now_ms, timeout_ms, on_timeout)
+        running = _Running(generator, timeout_ms, now_ms + timeout_ms, on_timeout)
         if self.closed:
             generator.close()
-            running.completion.fail(ClosedError("the client is closed"))
+            running.completion.fail(ClosedError(WAS_CLOSED))
         elif len(self._running) >= CALLS_COUNT_MAX:
             generator.close()
             running.completion.fail(
-                BrokerUnreachable(f"{CALLS_COUNT_MAX} calls are waiting already")
+                BrokerUnreachable(f"not begun: {CALLS_COUNT_MAX} calls wait for answers already")
             )
         else:
             self._running[running] = None
@@ -355,7 +341,7 @@ class Engine:
             error = verdict
         else:
             why = f"; last: {running.last_error}" if running.last_error else ""
-            error = TimedOut(f"not done before its deadline{why}")
+            error = TimedOut(f"not done within {running.timeout_ms} ms{why}")
         self._finish(running, error)
 
     def _finish(self, running: _Running, error: BaseException | None, value: object = None) -> None:

@@ -82,9 +82,12 @@ class ConnectionLost(_Unanswered):
 
 
 class BrokerUnreachable(_Unanswered):
-    """No broker could be reached until the deadline."""
+    """No broker could be reached until the deadline: nothing was sent."""
 
     retryable = True
+
+    def __init__(self, message: str = "", *, wants: str = "") -> None:
+        super().__init__(message, wants=wants, may_be_done=False)
 
 
 class TimedOut(_Unanswered):
@@ -517,6 +520,18 @@ def broker_error(code: int, about: str, message: str | None = None) -> BrokerErr
         name = f"error code {code}" if known != code else f"{known.name}: {known.description}"
         return UnknownServerError(f"{about}: {message or name}")
     return cls(f"{about}: {message or cls.code.description}")
+
+
+def bug(error: BaseException) -> SegbrokerError:
+    """A mistake in the client, as the caller is told it."""
+    told = SegbrokerError(f"bug in the client: {error!r}; please report it with its traceback")
+    told.__cause__ = error
+    return told
+
+
+def as_told(error: BaseException) -> SegbrokerError:
+    """An error as the caller is told it: what is none of ours is a mistake in the client."""
+    return error if isinstance(error, SegbrokerError) else bug(error)
 
 
 def check_code(code: int, about: str, message: str | None = None) -> None:

@@ -107,7 +107,6 @@ class FetchLanes:
         holding: Holding,
         *,
         stop_at_end: bool,
-        isolation_level: int,
         take: Take,
         fail: Fail,
     ) -> None:
@@ -121,7 +120,6 @@ class FetchLanes:
         self._prefetched = prefetched
         self._changes = changes
         self._stop_at_end = stop_at_end
-        self._isolation_level = isolation_level
         self._take = take
         self._fail = fail
         self._holding = holding
@@ -146,6 +144,7 @@ class FetchLanes:
             self._silence.wanted(now_ms)
         else:
             self._silence.over()
+        self._prefetched.wake_at_bytes = -1
         self._fetch(now_ms)
         self._notice_silence(now_ms)
 
@@ -233,7 +232,8 @@ class FetchLanes:
             claimed = sum(each.claim or 0 for each in self._lanes.values())
             held = self._prefetched.buffered_bytes + claimed
             room = self._settings.prefetch_bytes - held
-            if room <= 0:
+            if room <= 0:  # others' fetches have a part of it: half of what waits makes enough
+                self._prefetched.wake_at_bytes = self._prefetched.buffered_bytes // 2
                 return
             if not self._engine.network.want(node, now_ms):
                 if node.connection is None and now_ms < node.retry_at_ms:
@@ -274,7 +274,6 @@ class FetchLanes:
             turn=self._turn,
             size_max=claim,
             wait_ms=wait_ms,
-            isolation_level=self._isolation_level,
         )
         spoken = lane.say()
         if session.epoch <= 0:  # it says all anew

@@ -18,7 +18,7 @@ from segbroker.protocol.messages_core import FetchResponse, FetchResponsePartiti
 from segbroker.protocol.record_batch import InvalidBatch
 
 from .assigned import PartitionState
-from .cluster import Cluster
+from .cluster import LEADER_CODES, Cluster
 from .errors import (
     CorruptBatch,
     PeerError,
@@ -29,24 +29,11 @@ from .errors import (
 )
 from .holding import Fail, Holding
 from .log_changes import LogChanges
-from .prefetched import Prefetched
+from .prefetched import GO_ON, Prefetched
 from .records import Gap, TopicPartition
 from .reply_walk import walk
 from .settings import ConsumerSettings
 from .spoken import Reply
-
-LEADER_CODES = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        # Its disk failed: another broker may lead it by now, or nobody.
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
 
 # What a fetch asked of a partition: the state, its generation and round, and the offset.
 Asked = tuple[PartitionState, int, int, int]
@@ -69,7 +56,6 @@ class FetchReplies:
         changes: LogChanges,
         holding: Holding,
         *,
-        isolation_level: int,
         fail: Fail,
         notify: Callable[[], None],
         answered: Callable[[], None],
@@ -79,7 +65,6 @@ class FetchReplies:
         self._settings = settings
         self._prefetched = prefetched
         self._changes = changes
-        self._isolation_level = isolation_level
         self._fail = fail
         self._holding = holding
         self._notify = notify
@@ -155,7 +140,7 @@ class FetchReplies:
                 # All that was read is there, in epochs up to this one: no later one is known.
                 state.epoch = diverging.epoch if diverging.epoch < state.epoch else -1
             state.high_watermark = state.end_offset = row.high_watermark
-            if self._isolation_level and row.last_stable_offset >= 0:
+            if self._settings.isolation_level and row.last_stable_offset >= 0:
                 state.end_offset = row.last_stable_offset
             self._take_in(state, row, now_ms)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -168,8 +153,8 @@ class FetchReplies:
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 state.unknown_count += 1
                 if state.unknown_count == 5:
-                    tp = state.tp
-                    self._fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
+                    why = "its topic was deleted, or has fewer partitions now"
+                    self._fail(UnknownTopicOrPartition(f"{_name(state.tp)} is gone: {why}"), state)
         else:
             error = broker_error(row.error_code, f"fetch of {_name(state.tp)}")
             if isinstance(error, PolicyViolation):
@@ -196,7 +181,7 @@ class FetchReplies:
                     break
         except InvalidBatch as exc:
             self._holding.hold(state, now_ms)
-            error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}")
+            error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}{GO_ON}")
             error.__cause__ = exc
             self._fail(error, state)
             return
@@ -205,8 +190,9 @@ class FetchReplies:
             self._holding.hold(state, now_ms)
             self._fail(
                 CorruptBatch(
-                    f"{topic}-{partition} at {before}: {len(row.records)} bytes and no whole"
-                    f" batch; fetch_partition_bytes={self._settings.fetch_partition_bytes}"
+                    f"{topic}-{partition} at {before}: the broker sends {len(row.records)} bytes of"
+                    " a batch that has more; raise"
+                    f" fetch_partition_bytes={self._settings.fetch_partition_bytes}"
                 )
             )
         if state.fetch_offset != before:

@@ -9,7 +9,7 @@ Where it is not sure that both sides know the same, the session begins anew: on 
 after any error, and when the broker told what is not known here any more.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from segbroker.protocol.api_keys import ApiKey
@@ -24,7 +24,7 @@ from segbroker.protocol.messages_core import (
 
 from .assigned import PartitionState
 from .connection import Connection
-from .records import TopicPartition
+from .records import TopicPartition, grouped
 from .settings import ConsumerSettings
 from .spoken import Reply
 
@@ -69,7 +69,6 @@ class FetchSession:
         turn: int,
         size_max: int,
         wait_ms: int,
-        isolation_level: int,
     ) -> FetchRequest:
         """The fetch of these partitions.
 
@@ -105,11 +104,14 @@ class FetchSession:
             max_wait_ms=wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=size_max,
-            isolation_level=isolation_level,
+            isolation_level=settings.isolation_level,
             session_id=self._id,
             session_epoch=self.epoch,
             topics=_topics(news, settings.fetch_partition_bytes),
-            forgotten_topics_data=_forgotten(gone),
+            forgotten_topics_data=[
+                FetchRequestForgottenTopic(topic=name, partitions=partitions)
+                for name, partitions in grouped(gone).items()
+            ],
         )
 
     def _is_known(self, states: Collection[PartitionState], connection: Connection) -> bool:
@@ -162,13 +164,3 @@ def _topics(says: dict[TopicPartition, Said], size_max: int) -> list[FetchReques
             )
         )
     return [FetchRequestTopic(topic=name, partitions=rows) for name, rows in topics.items()]
-
-
-def _forgotten(gone: Sequence[TopicPartition]) -> list[FetchRequestForgottenTopic]:
-    topics: dict[str, list[int]] = {}
-    for tp in gone:
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    return [
-        FetchRequestForgottenTopic(topic=name, partitions=partitions)
-        for name, partitions in topics.items()
-    ]

@@ -29,7 +29,6 @@ Threads: the I/O thread steps, the caller takes and seeks, the shell holds one l
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from random import Random
 from uuid import UUID
 
 from segbroker.protocol import limits
@@ -37,6 +36,7 @@ from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.record_batch import InvalidBatch, decode_batch
 
 from .assigned import Fetched, PartitionState
+from .cluster import PARTITIONS_COUNT_MAX
 from .completion import Completion
 from .consumed import ConsumedBatch
 from .engine import Engine
@@ -45,13 +45,13 @@ from .fetch_lanes import FetchLanes
 from .fetch_replies import Asked, FetchReplies
 from .holding import Holding
 from .log_changes import LogChanges
-from .prefetched import Prefetched
+from .prefetched import GO_ON, Prefetched
 from .records import TopicPartition
 from .settings import ConsumerSettings
 from .spoken import Reply
 from .start_lookup import StartLookup
 from .starting import Start, check_start, is_offset
-from .subscription import PARTITIONS_COUNT_MAX, Subscription
+from .subscription import Subscription
 
 WakeBy = Callable[[int], object]
 
@@ -63,7 +63,6 @@ class Fetching:
         self,
         engine: Engine,
         settings: ConsumerSettings,
-        random: Random,
         *,
         wake_by: WakeBy,
         stop_at_end: bool,
@@ -76,9 +75,7 @@ class Fetching:
         self._touched: dict[PartitionState, None] = {}
         self.prefetched = Prefetched(settings, lambda: wake_by(0))
         self.is_closed = False
-        self._holding = Holding(
-            engine, self.states, random, stop_at_end=stop_at_end, fail=self.fail
-        )
+        self._holding = Holding(engine, self.states, stop_at_end=stop_at_end, fail=self.fail)
         self._changes = LogChanges(
             engine,
             settings,
@@ -93,7 +90,6 @@ class Fetching:
             self.prefetched,
             self._changes,
             self._holding,
-            isolation_level=self.isolation_level,
             fail=self.fail,
             notify=self.notify,
             answered=lambda: self._lanes.answered(),
@@ -107,18 +103,17 @@ class Fetching:
             self._changes,
             self._holding,
             stop_at_end=stop_at_end,
-            isolation_level=self.isolation_level,
             take=self._take,
             fail=self.fail,
         )
         self._starts = StartLookup(
             engine,
+            settings,
             self.states,
             self._touched,
             self._holding,
             self._changes,
             stop_at_end=stop_at_end,
-            isolation_level=self.isolation_level,
             fail=self.fail,
             found=self._found,
         )
@@ -131,10 +126,6 @@ class Fetching:
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
         engine.cluster.wanted_by.append(self._wanted)
-
-    @property
-    def isolation_level(self) -> int:
-        return 1 if self.settings.isolation == "read_committed" else 0
 
     # The caller's side.
 
@@ -271,7 +262,7 @@ class Fetching:
             batch = decode_batch(fetched.data, headers_max=limits.HEADERS_COUNT_MAX)
         except InvalidBatch as exc:
             raise CorruptBatch(
-                f"{topic}-{partition_number}, batch at offset {fetched.from_offset}: {exc}"
+                f"{topic}-{partition_number}, batch at offset {fetched.from_offset}: {exc}{GO_ON}"
             ) from exc
         return ConsumedBatch(
             topic,
@@ -421,7 +412,8 @@ class Fetching:
             state.paused = state.held = False
             if not self.subscription.topics:
                 topic, partition = state.tp
-                self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone"))
+                why = "its topic was made again, with fewer partitions"
+                self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone: {why}"))
 
     def _found(self) -> None:
         self.notify()

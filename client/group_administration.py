@@ -1,11 +1,11 @@
 """What an admin client asks about groups of all kinds, as calls (see engine)."""
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
 )
 from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
 from segbroker.protocol.messages_groups import (
@@ -18,16 +18,13 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.messages_share_groups import (
     ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
 )
 from segbroker.protocol.messages_streams_groups import (
     StreamsGroupDescribeRequest,
-    StreamsGroupDescribeResponse,
-    StreamsGroupDescribeResponseGroup,
 )
 from segbroker.protocol.schema import Message
 
-from .asking import look
+from .asking import look, refused
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
 from .errors import UnsupportedByBroker, check_code
@@ -46,6 +43,18 @@ NO_SUCH_GROUP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPP
 """Nor is there one where the broker is told to have none."""
 
 
+Describing: TypeAlias = (
+    ConsumerGroupDescribeRequest | ShareGroupDescribeRequest | StreamsGroupDescribeRequest
+)
+Described: TypeAlias = GroupDescription | None
+SHOWN: Final[dict[type[Describing], Callable[[Any], GroupDescription]]] = {
+    ConsumerGroupDescribeRequest: of_consumers,
+    ShareGroupDescribeRequest: of_sharers,
+    StreamsGroupDescribeRequest: of_streams,
+}
+"""By what groups of each newer type are asked about, and how an answer is shown."""
+
+
 class GroupListing(NamedTuple):
     """A group, as a list has it.  `state` is empty where the broker does not say, `protocol_type`
     where nobody was ever in it."""
@@ -58,10 +67,7 @@ class GroupListing(NamedTuple):
 
 def list_groups(engine: Engine) -> Call[list[GroupListing]]:
     """All groups of all brokers, by name."""
-
-    def check(reply: ListGroupsResponse) -> None:
-        check_code(reply.error_code, "list of groups")
-
+    check = refused("list of groups")
     known = yield from look(engine, MetadataRequest(topics=[]), MetadataResponse)
     found = []
     for broker in known.brokers:
@@ -76,50 +82,27 @@ def list_groups(engine: Engine) -> Call[list[GroupListing]]:
 
 def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
     """State and members of one group, whichever protocol its members speak."""
-    described = yield from _maybe_describe_consumers(engine, group_id)
+    described = yield from _maybe_describe(engine, group_id, ConsumerGroupDescribeRequest)
     if described is None:
         described = yield from _describe_classic(engine, group_id)
     for kind in (ShareGroupDescribeRequest, StreamsGroupDescribeRequest):
         if described.state == DEAD:
-            request = kind(group_ids=[group_id], include_authorized_operations=False)
-            described = (yield from _maybe_describe(engine, group_id, request)) or described
+            described = (yield from _maybe_describe(engine, group_id, kind)) or described
     return described
 
 
-def _maybe_describe_consumers(engine: Engine, group_id: str) -> Call[GroupDescription | None]:
-    """A group of the consumer protocol; None: it is none."""
-    try:
-        reply = yield from _ask(
-            engine,
-            group_id,
-            ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False),
-        )
-    except UnsupportedByBroker:
-        return None  # an older broker: all of its groups are classic
-    assert isinstance(reply, ConsumerGroupDescribeResponse)
-    (row,) = reply.groups
-    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return None
-    check_code(row.error_code, f"group {group_id!r}")
-    return of_consumers(row)
-
-
-def _maybe_describe(
-    engine: Engine, group_id: str, request: ShareGroupDescribeRequest | StreamsGroupDescribeRequest
-) -> Call[GroupDescription | None]:
+def _maybe_describe(engine: Engine, group_id: str, kind: type[Describing]) -> Call[Described]:
     """A group of the type that is asked about; None: it is none."""
+    request = kind(group_ids=[group_id], include_authorized_operations=False)
     try:
         reply = yield from _ask(engine, group_id, request)
     except UnsupportedByBroker:
-        return None
-    assert isinstance(reply, ShareGroupDescribeResponse | StreamsGroupDescribeResponse)
+        return None  # an older broker
     (row,) = reply.groups
     if row.error_code in NO_SUCH_GROUP:
         return None
     check_code(row.error_code, f"group {group_id!r}", row.error_message)
-    if isinstance(row, StreamsGroupDescribeResponseGroup):
-        return of_streams(row)
-    return of_sharers(row)
+    return SHOWN[kind](row)
 
 
 def _describe_classic(engine: Engine, group_id: str) -> Call[GroupDescription]:
@@ -157,21 +140,6 @@ def delete_group(engine: Engine, group_id: str) -> Call[None]:
     check_code(reply.results[0].error_code, f"group {group_id!r}")
 
 
-def _ask(engine: Engine, group_id: str, request: Message, *, repeat: bool = True) -> Call[Message]:
+def _ask(engine: Engine, group_id: str, request: Message, *, repeat: bool = True) -> Call[Any]:
     """Ask the group's coordinator; not `repeat`: what changes something, see asking."""
-    return Coordinator(engine, group_id, GROUP_KEY).ask(request, _codes, repeat=repeat)
-
-
-def _codes(reply: Message) -> set[int]:
-    """The error codes of a reply about one group."""
-    match reply:
-        case DescribeGroupsResponse():
-            return {row.error_code for row in reply.groups}
-        case ConsumerGroupDescribeResponse():
-            return {row.error_code for row in reply.groups} - {ErrorCode.GROUP_ID_NOT_FOUND}
-        case ShareGroupDescribeResponse() | StreamsGroupDescribeResponse():
-            return {row.error_code for row in reply.groups} - NO_SUCH_GROUP
-        case DeleteGroupsResponse():
-            return {row.error_code for row in reply.results}
-        case _:
-            return set()
+    return Coordinator(engine, group_id, GROUP_KEY).ask(request, repeat=repeat)

@@ -38,10 +38,10 @@ from .errors import (
     UnknownMemberId,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    as_told,
 )
 from .fetching import Fetching
 from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets
-from .log_changes import bug
 from .membership import Membership
 from .progress import Progress
 from .records import TopicPartition
@@ -68,11 +68,12 @@ class Commits:
         fetching: Fetching,
         progress: Progress,
         *,
-        owned: Callable[[], Set[TopicPartition]],
+        owned: Set[TopicPartition],
         member: Callable[[], GroupMetadata],
         wake_by: Callable[[int], object],
     ) -> None:
-        """`owned`: what the member may commit; `member`: as whom, also while it says goodbye."""
+        """`owned`: what the member may commit, now and later; `member`: as whom, also while it says
+        goodbye."""
         self.is_running = False
         self._engine = engine
         self._settings = settings
@@ -228,7 +229,7 @@ class Commits:
     def _check_own(self, offsets: Offsets, since: int) -> None:
         """Raise IllegalGeneration for what is not the member's, or was not for a while since then:
         another may have gone further there."""
-        owned, gone = self._owned(), self._gone
+        owned, gone = self._owned, self._gone
         _refuse({tp for tp in offsets if tp not in owned or gone.get(tp, 0) > since})
 
     def settled(self) -> Call[None]:
@@ -260,7 +261,7 @@ class Commits:
             self._progress.acknowledge(
                 [s for s in states.values() if s.position is not None and not s.topics_ahead_count]
             )
-            offsets = self.uncommitted(self._owned())
+            offsets = self.uncommitted(self._owned)
         else:
             # Of a topic that came since the caller has seen nothing: these are of the one before.
             offsets = {tp: stands for tp, stands in offsets.items() if not self._is_gone(tp)}
@@ -327,10 +328,10 @@ class Commits:
             return
         if isinstance(error, RebalanceInProgress | IllegalGeneration | UnknownMemberId):
             return  # the membership hears of it too
-        self._fetching.fail(error if isinstance(error, SegbrokerError) else bug(error))
+        self._fetching.fail(as_told(error))
 
     def next_wake_ms(self, now_ms: int) -> int | None:
-        is_wanted = self._settings.auto_commit and not self.is_running and self._owned()
+        is_wanted = self._settings.auto_commit and not self.is_running and self._owned
         return max(self._due_ms, now_ms + 1) if is_wanted else None
 
 
@@ -338,4 +339,7 @@ def _refuse(partitions: Collection[TopicPartition]) -> None:
     """Raise IllegalGeneration if there are any."""
     if partitions:
         topic, partition = min(partitions)
-        raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
+        raise IllegalGeneration(
+            f"not committed: {topic}-{partition} is not this member's (any more); whoever has it"
+            " begins where the group stands"
+        )

@@ -29,13 +29,11 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
-from .coordinator import Coordinator
+from .coordinator import Coordinator, codes_in
 from .engine import Call, Pause, Refresh
 from .errors import broker_error
-from .records import ByPartition, TopicPartition, as_partition
+from .records import ByPartition, TopicPartition, as_partition, grouped
 from .spoken import ById
 
 Rows: TypeAlias = Mapping[
@@ -110,13 +108,9 @@ def fetch_offsets(
     `member`: as whom it is asked; who is not known so by the group, or not yet at its epoch, waits
     until it is.  None: as anybody.
     """
-    names: dict[str, list[int]] | None = None if partitions is None else {}
-    for topic, partition in partitions or ():
-        assert names is not None, "there are some"
-        names.setdefault(topic, []).append(partition)
-    settings = coordinator.engine.settings
+    names = None if partitions is None else grouped(partitions)
     cluster = coordinator.engine.cluster
-    backoff = Backoff(coordinator.engine.random, settings.retry_backoff_ms, 1_000)
+    backoff = coordinator.engine.backoff()
     while True:
         ids: dict[str, UUID] = {}
         if topic_ids is not None:
@@ -126,14 +120,13 @@ def fetch_offsets(
         asks_as = GroupMetadata(group_id) if member is None else member()
         request = _offsets_request(asks_as, names, ids, require_stable=require_stable)
         is_by_id = names is not None and ids.keys() == names.keys()
-        reply = yield from coordinator.ask(ById(request) if is_by_id else request, _codes)
+        reply = yield from coordinator.ask(ById(request) if is_by_id else request)
         assert isinstance(reply, OffsetFetchResponse)
         about = f"offsets of group {group_id!r}"
         if reply.groups:
             _name_topics(reply.groups[0].topics, {ids[name]: name for name in ids})
         rows = rows_of(reply.groups[0].topics if reply.groups else reply.topics)
-        codes = _codes(reply) | {row.error_code for row in rows.values()}
-        codes.discard(ErrorCode.NONE)
+        codes = codes_in([reply]) - {ErrorCode.NONE}
         if not codes:
             if topic_ids is not None and reply.groups:
                 topic_ids |= {one.name: one.topic_id for one in reply.groups[0].topics}
@@ -243,13 +236,14 @@ def commit_offsets(
         ],
     )
     is_by_id = all(topic_id.int for _, topic_id in topics)
-    reply = yield from coordinator.ask(ById(request) if is_by_id else request, _codes)
+    reply = yield from coordinator.ask(ById(request) if is_by_id else request)
     assert isinstance(reply, OffsetCommitResponse)
     _name_topics(reply.topics, {topic_id: name for name, topic_id in topics})
     for topic in reply.topics:
         for row in topic.partitions:
             if row.error_code != ErrorCode.NONE:
-                about = f"group {member.group_id!r} in {topic.name}-{row.partition_index}"
+                where = f"{topic.name}-{row.partition_index}"
+                about = f"not committed: group {member.group_id!r} in {where}"
                 raise broker_error(_code_of(row.error_code, member), about)
 
 
@@ -259,10 +253,3 @@ def _code_of(code: int, member: GroupMetadata) -> int:
     if code == ErrorCode.GROUP_ID_NOT_FOUND and member.generation >= 0:
         return ErrorCode.ILLEGAL_GENERATION
     return code
-
-
-def _codes(reply: Message) -> set[int]:
-    if isinstance(reply, OffsetFetchResponse):
-        return {reply.error_code, *(group.error_code for group in reply.groups)}
-    assert isinstance(reply, OffsetCommitResponse)
-    return {row.error_code for topic in reply.topics for row in topic.partitions}

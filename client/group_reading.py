@@ -31,7 +31,6 @@ Threads: everything here runs under the shell's lock.
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from random import Random
 from typing import Final
 
 from .classic_membership import ClassicMembership
@@ -62,7 +61,7 @@ CALLBACK_LOOK_MS = 10
 
 
 # By their group_protocol.
-MEMBERSHIPS: Final[dict[str, Callable[[Engine, GroupSettings, Random, Holder], Membership]]] = {
+MEMBERSHIPS: Final[dict[str, Callable[[Engine, GroupSettings, Holder], Membership]]] = {
     "classic": ClassicMembership,
     "consumer": ConsumerMembership,
 }
@@ -77,7 +76,6 @@ class GroupReading:
         settings: GroupSettings,
         fetching: Fetching,
         progress: Progress,
-        random: Random,
         *,
         start: Start,
         wake_by: Callable[[int], object],
@@ -86,7 +84,7 @@ class GroupReading:
         on_lost: Listener | None,
     ) -> None:
         self.settings = settings
-        self.membership = MEMBERSHIPS[settings.group_protocol](engine, settings, random, self)
+        self.membership = MEMBERSHIPS[settings.group_protocol](engine, settings, self)
         self.error: SegbrokerError | None = None
         self._engine = engine
         self._fetching = fetching
@@ -96,6 +94,8 @@ class GroupReading:
         self._on_revoked = on_revoked
         self._on_lost = on_lost if on_lost is not None else on_revoked
         self.events = Events(progress, fetching.notify)
+        # What of that, and of what was given before, is still ours to claim.
+        self._owned: set[TopicPartition] = set()
         self._topics = GroupTopics(
             engine, changed=self._topics_changed, missing=fetching.fail, known=fetching.notify
         )
@@ -105,7 +105,7 @@ class GroupReading:
             self.membership,
             fetching,
             progress,
-            owned=lambda: self._owned,
+            owned=self._owned,
             member=lambda: self.committing.present,
             wake_by=wake_by,
         )
@@ -117,22 +117,19 @@ class GroupReading:
             fetching,
             self._commits,
             start=start,
-            owned=lambda: self._owned,
+            owned=self._owned,
             found=self._reads,
             failed=self._cannot_begin,
         )
         # Given to us in the last generation, and not taken away since.
         self._given: set[TopicPartition] = set()
-        # ... what of it, and of what was given before, is still ours to claim.
-        self._owned: set[TopicPartition] = set()
         # Being given up.
         self._leaving: set[TopicPartition] = set()
-        # ... what of it the caller never heard to be its own.
-        self._going_unsaid: set[TopicPartition] = set()
         # ... the last commit of what of it the caller is done with.
         self._last_commits: dict[TopicPartition, Completion[None]] = {}
-        # ... and of that, what the caller has heard to go.
-        self._going_heard: set[TopicPartition] = set()
+        # ... and of that, what the caller has heard to go, or never to be its own: that is not
+        # taken back, nor told again.
+        self._going_for_good: set[TopicPartition] = set()
         # Eager: the member joined before the caller had gone past these.
         self._overdue: set[TopicPartition] = set()
         self._prepare_until_ms: int | None = None
@@ -241,18 +238,13 @@ class GroupReading:
             self._auto_commit(now_ms)
         if self._commits.is_running:
             return False
-        if cooperative or not self._owned - self._overdue:
-            self._prepare_until_ms = None
-            return True
-        if self._prepare_until_ms is None:
-            self._prepare_until_ms = now_ms + self.settings.rebalance_timeout_ms // 2
-        self._give_up(self._owned)
-        if not self._owned:
-            self._prepare_until_ms = None
-            return True
-        if now_ms < self._prepare_until_ms:
-            return False
-        self._overdue = set(self._owned)
+        if not cooperative and self._owned - self._overdue:
+            if self._prepare_until_ms is None:
+                self._prepare_until_ms = now_ms + self.settings.rebalance_timeout_ms // 2
+            self._give_up(self._owned)
+            if self._owned and now_ms < self._prepare_until_ms:
+                return False
+            self._overdue = set(self._owned)
         self._prepare_until_ms = None
         return True
 
@@ -312,7 +304,7 @@ class GroupReading:
 
     def _cannot_begin(self, error: SegbrokerError) -> None:
         """It is left to the others, for good: each time that it joined they would rebalance."""
-        self._engine.call(self.membership.leave(str(error)), self._now_ms)
+        self._engine.call(self.membership.end(str(error))(CONTROL), self._now_ms)
         self.lost(self._now_ms)
         self.error = error
         self._fetching.fail(error)
@@ -329,6 +321,13 @@ class GroupReading:
             return
         self._leaving |= going
         self._hold(going, True)
+        # Of these the caller has nothing, and has not heard that they came.
+        unread = going & self._starts.asked if self._on_assigned is not None else set()
+        self._going_for_good |= unread
+        self._given_up(unread)
+        going -= unread
+        if not going:
+            return
         until_ms = None
         if self._on_revoked is not None and self.membership.is_cooperative:
             until_ms = self._now_ms + self.settings.rebalance_timeout_ms // 2
@@ -349,7 +348,7 @@ class GroupReading:
     def _heard(self, event: Event) -> None:
         """The caller has heard that these go: that is not taken back, nor told again."""
         if event.listener is not None:
-            self._going_heard |= self._last_commits.keys() & set(event.partitions)
+            self._going_for_good |= self._last_commits.keys() & set(event.partitions)
 
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
@@ -364,7 +363,7 @@ class GroupReading:
                 )
                 self.events.tell(event)
             self.events.withdraw(late)
-            self._going_unsaid |= unsaid
+            self._going_for_good |= unsaid
             self._given_up(late)
 
     def _unsaid(self) -> set[TopicPartition]:
@@ -404,7 +403,7 @@ class GroupReading:
         if not kept:
             return
         # Of what the caller is being told, or was, or will not be: that goes, and comes again.
-        kept -= self.events.being_told() | self._going_unsaid | self._going_heard
+        kept -= self.events.being_told() | self._going_for_good
         self._leaving -= kept
         for tp in kept:
             self._last_commits.pop(tp, None)
@@ -414,7 +413,7 @@ class GroupReading:
     def _lose(self, partitions: set[TopicPartition]) -> None:
         # Of what waits to be told as lost that says it all: what came behind it is not heard of.
         # Nor is it of what the caller is told to be going, or was.
-        told = partitions - self._unsaid() - self.events.to_be_told(News.LOST) - self._told_gone
+        told = self._to_hear_of(partitions) - self.events.to_be_told(News.LOST)
         self.committing.goes_unheard(partitions)
         self._commits.loses(partitions)
         self.events.withdraw(partitions)
@@ -422,15 +421,14 @@ class GroupReading:
         if told:
             self.events.tell(Event(News.LOST, self._on_lost, told))
 
-    @property
-    def _told_gone(self) -> set[TopicPartition]:
-        """What the caller has heard to go, or is told so at this moment, and may hang in that."""
-        return self.events.being_told_gone() | self._going_heard
+    def _to_hear_of(self, partitions: set[TopicPartition]) -> set[TopicPartition]:
+        """That these go; not where the caller has heard all of it, or hears it at this moment and
+        may hang in that, nor where it has not heard that they came."""
+        return partitions - self._unsaid() - self.events.being_told_gone() - self._going_for_good
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         self._leaving -= partitions
-        self._going_unsaid -= partitions
-        self._going_heard -= partitions
+        self._going_for_good -= partitions
         self._owned -= partitions
         self._overdue -= partitions
         self.committing.drops(partitions)
@@ -472,7 +470,7 @@ class GroupReading:
         self.is_here(now_ms)
         self.events.take_back()
         lost = self.events.to_be_told(News.LOST)
-        revoked = self._owned - self._unsaid() - lost - self._told_gone
+        revoked = self._to_hear_of(self._owned) - lost
         told = [
             event
             for event in (
@@ -545,7 +543,8 @@ class GroupReading:
         self._poll_interval.begin(now_ms)
         late_ms = self._late_ms
         if late_ms is not None and now_ms >= late_ms:
-            self._engine.call(self.membership.leave("max_poll_interval_ms passed"), now_ms)
+            goodbye = self.membership.end("max_poll_interval_ms passed")
+            self._engine.call(goodbye(CONTROL), now_ms)
             self.lost(now_ms)
 
     @property

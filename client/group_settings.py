@@ -9,9 +9,8 @@ from segbroker.protocol.messages_admin import (
 )
 
 from .administration import SOURCES, Setting, altering, describing
-from .asking import change, look
-from .engine import CONTROLLER, Call, Engine
-from .errors import check_code
+from .asking import change, look, refused
+from .engine import Call, Engine
 
 _GROUP: Final = 32
 _SOURCES: Final = {**SOURCES, 8: "group"}
@@ -31,12 +30,8 @@ class GroupSetting(NamedTuple):
 
 def describe_group_config(engine: Engine, group_id: str) -> Call[dict[str, GroupSetting]]:
     """All settings of a group, whether it is there or not.  Raises GroupAuthorizationFailed."""
-
-    def check(reply: DescribeConfigsResponse) -> None:
-        for resource in reply.results:
-            check_code(resource.error_code, _about(group_id), resource.error_message)
-
-    reply = yield from look(engine, describing(_GROUP, group_id), DescribeConfigsResponse, check)
+    request, check = describing(_GROUP, group_id), refused(_about(group_id))
+    reply = yield from look(engine, request, DescribeConfigsResponse, check)
     return {
         row.name: GroupSetting(
             row.value, _SOURCES.get(row.config_source, str(row.config_source)), row.documentation
@@ -53,13 +48,8 @@ def alter_group_config(
 
     Raises InvalidConfig: with the broker's words.
     """
-
-    def check(reply: IncrementalAlterConfigsResponse) -> None:
-        for row in reply.responses:
-            check_code(row.error_code, _about(group_id), row.error_message)
-
-    request = altering(_GROUP, group_id, changes)
-    yield from change(engine, request, IncrementalAlterConfigsResponse, check, to=CONTROLLER)
+    request, check = altering(_GROUP, group_id, changes), refused(_about(group_id))
+    yield from change(engine, request, IncrementalAlterConfigsResponse, check)
 
 
 def _about(group_id: str) -> str:

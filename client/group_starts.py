@@ -26,11 +26,10 @@ from segbroker.protocol.fields import ZERO_UUID
 
 from .completion import Completion
 from .engine import Engine
-from .errors import SegbrokerError
+from .errors import SegbrokerError, as_told
 from .fetching import Fetching
 from .group_commits import Commits
 from .group_offsets import CommittedOffset, fetch_offsets
-from .log_changes import bug
 from .membership import Membership
 from .records import TopicPartition
 from .settings import GroupSettings
@@ -49,12 +48,12 @@ class GroupStarts:
         commits: Commits,
         *,
         start: Start,
-        owned: Callable[[], Set[TopicPartition]],
+        owned: Set[TopicPartition],
         found: Callable[[list[TopicPartition]], object],
         failed: Callable[[SegbrokerError], object],
     ) -> None:
-        """owned: what is the member's.  `found` is called with what is read from now on, `failed`
-        with what ends the membership."""
+        """owned: what is the member's, now and later.  `found` is called with what is read from now
+        on, `failed` with what ends the membership."""
         self._engine = engine
         self._settings = settings
         self._membership = membership
@@ -135,14 +134,14 @@ class GroupStarts:
         call: Completion[dict[TopicPartition, CommittedOffset]],
         topic_ids: Mapping[str, UUID],
     ) -> None:
-        owned, read = self._owned(), self._fetching.states
+        owned, read = self._owned, self._fetching.states
         wanted = [
             tp for tp in wanted if self._asked.get(tp) is call and tp in owned and tp not in read
         ]
         if not wanted:
             return
         if call.error is not None:
-            error = call.error if isinstance(call.error, SegbrokerError) else bug(call.error)
+            error = as_told(call.error)
             if not error.retryable:
                 self._failed(error)
             elif not self._fetching.is_closed:

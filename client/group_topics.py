@@ -16,8 +16,7 @@ from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
 from .asking import look
 from .completion import Completion
 from .engine import Call, Engine
-from .errors import SegbrokerError
-from .log_changes import bug
+from .errors import SegbrokerError, as_told
 
 # After a question that got no answer, and whose error the caller hears.
 AGAIN_MS = 1_000
@@ -93,8 +92,7 @@ class GroupTopics:
         if call.error is not None:
             self._due_ms = self._now_ms + AGAIN_MS
             if self._pattern is not None:
-                error = call.error
-                self._missing(error if isinstance(error, SegbrokerError) else bug(error))
+                self._missing(as_told(call.error))
             return
         self._due_ms = self._now_ms + self._engine.settings.metadata_max_age_ms
         if self._pattern is None:

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from enum import Enum
-from random import Random
 from typing import ClassVar, TypeAlias
 from uuid import UUID
 
@@ -27,7 +26,6 @@ from segbroker.protocol.messages_share_groups import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .completion import Completion
@@ -41,9 +39,9 @@ from .errors import (
     UnknownMemberId,
     UnsupportedByBroker,
     UnsupportedVersionError,
+    as_told,
     check_code,
 )
-from .log_changes import bug
 from .network import GROUP
 
 JOIN_EPOCH = 0
@@ -72,17 +70,15 @@ class HeartbeatingMember(ABC):
     absence: ClassVar[str]
     """What it means that a broker does not know the request."""
 
-    def __init__(self, engine: Engine, group_id: str, random: Random) -> None:
+    def __init__(self, engine: Engine, group_id: str) -> None:
         self.stage = Stage.OUT
         self.epoch = JOIN_EPOCH
         self.group_id = group_id
         self.coordinator = Coordinator(engine, group_id, GROUP_KEY)
-        self._random = random
-        self.member_id = self._new_id()
         self._engine = engine
-        settings = engine.settings
-        self._backoff = Backoff(random, settings.retry_backoff_ms, 1_000)
-        self._empty = Backoff(random, EMPTY_FIRST_MS, INTERVAL_MAX_MS)
+        self.member_id = self._new_id()
+        self._backoff = engine.backoff()
+        self._empty = Backoff(engine.random, EMPTY_FIRST_MS, INTERVAL_MAX_MS)
         self._has_any = False
         self._due_ms = 0
         self._interval_ms = 0
@@ -102,7 +98,7 @@ class HeartbeatingMember(ABC):
 
     def _new_id(self) -> str:
         """A name as Java's clients make them: 22 characters of a random UUID."""
-        id_bytes = self._random.getrandbits(128).to_bytes(16, "big")
+        id_bytes = self._engine.random.getrandbits(128).to_bytes(16, "big")
         return urlsafe_b64encode(id_bytes).rstrip(b"=").decode()
 
     # What a kind of member says, and makes of the answers.
@@ -186,7 +182,7 @@ class HeartbeatingMember(ABC):
         self._is_beating = self._may_be_known = False
 
     def _say_goodbye(self, request: Beat, lane: str) -> Call[None]:
-        yield from self.coordinator.ask(request, _codes, lane=lane, repeat=False)
+        yield from self.coordinator.ask(request, lane=lane, repeat=False)
 
     def _say(self, request: Beat, era: int) -> Call[tuple[int, int, Given | None]]:
         """The epoch, the interval in ms, and what is given."""
@@ -246,7 +242,7 @@ class HeartbeatingMember(ABC):
                 self._lost()
                 if isinstance(error, UnsupportedByBroker | UnsupportedVersionError):
                     error = UnsupportedByBroker(f"{error}: {self.absence}")
-                self._failed(error if isinstance(error, SegbrokerError) else bug(error))
+                self._failed(as_told(error))
 
     def _join_again(self, error: SegbrokerError) -> None:
         is_new = self.epoch != JOIN_EPOCH
@@ -263,8 +259,3 @@ class HeartbeatingMember(ABC):
         if since_ms is not None and self._now_ms >= since_ms + self._engine.settings.api_timeout_ms:
             self._trying_since_ms = self._now_ms
             self._tell(error)
-
-
-def _codes(reply: Message) -> set[int]:
-    assert isinstance(reply, BeatResponse)
-    return {reply.error_code}

@@ -7,11 +7,9 @@ nobody serves it   a bounded reading ends with it, behind all that is served; an
 """
 
 from collections.abc import Mapping
-from random import Random
 from typing import Protocol
 
 from .assigned import PartitionState
-from .backoff import Backoff
 from .engine import Engine
 from .errors import SegbrokerError
 from .records import TopicPartition
@@ -31,15 +29,14 @@ class Holding:
         self,
         engine: Engine,
         states: Mapping[TopicPartition, PartitionState],
-        random: Random,
         *,
         stop_at_end: bool,
         fail: Fail,
     ) -> None:
         """states: what is read, now and later."""
+        self._engine = engine
         self._settings = engine.settings
         self._states = states
-        self._random = random
         self._stop_at_end = stop_at_end
         self._fail = fail
         self.unserved = Unserved(engine.network.absences.say)
@@ -52,11 +49,8 @@ class Holding:
             state.failing_since_ms = now_ms
             self._fail(why, state)
         state.failures += 1
-        backoff = Backoff(
-            self._random,
-            self._settings.retry_backoff_ms,
-            self._settings.retry_backoff_max_ms,
-            attempts=state.failures - 1,
+        backoff = self._engine.backoff(
+            self._settings.retry_backoff_max_ms, attempts=state.failures - 1
         )
         state.backoff_until_ms = now_ms + backoff.next_delay_ms()
 

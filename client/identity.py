@@ -11,7 +11,6 @@ whose own batches were not refused goes on as it was until they are answered.
 """
 
 from collections.abc import Iterable
-from random import Random
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
@@ -32,7 +31,7 @@ NO_RIGHT = "no right to write to any topic (before Kafka 2.8: no IDEMPOTENT_WRIT
 class Identity:
     """See the module."""
 
-    def __init__(self, engine: Engine, accumulator: Accumulator, random: Random) -> None:
+    def __init__(self, engine: Engine, accumulator: Accumulator) -> None:
         self.producer_id = -1
         self.epoch = -1
         self.refusal: BrokerError | None = None
@@ -43,7 +42,7 @@ class Identity:
         self._is_given = accumulator.settings.transactional_id is not None
         self._is_asking = False
         self._due_ms = 0
-        self._backoff = Backoff(random, 50, 1_000)
+        self._backoff = Backoff(engine.random, 50, 1_000)
 
     @property
     def is_missing(self) -> bool:
@@ -158,8 +157,6 @@ class Identity:
 
     def next_epoch(self, queue: PartitionQueue) -> None:
         """Begin a partition anew, with all that waits; nothing may be in flight."""
-        if not self._accumulator.settings.idempotent:
-            return
         if queue.epoch < EPOCH_MAX:
             self._renumber(queue, queue.producer_id, queue.epoch + 1)
         else:

@@ -23,6 +23,7 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeVar
 
@@ -123,23 +124,15 @@ class Delivery(Ticket):
         return batch.metadata(index)
 
 
+@dataclass(slots=True)
 class Group:
     """Records of one partition that are to be placed, in order; `start` of them are."""
 
-    __slots__ = ("keys", "partition", "span", "start", "values")
-
-    def __init__(
-        self,
-        span: Span,
-        partition: int,
-        values: list[bytes | None],
-        keys: list[bytes | None] | None,
-    ) -> None:
-        self.span = span
-        self.partition = partition
-        self.values = values
-        self.keys = keys
-        self.start = 0
+    span: Span
+    partition: int
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    start: int = 0
 
     @property
     def is_placed(self) -> bool:

@@ -1,8 +1,9 @@
 """Questions about many topics or groups: asked for so many at a time, however many there are.
 
 An answer is as large as what it is about: the settings of a topic, with what they mean, take 20 kB,
-so that ASKED_MAX of them stay far below what a reply may have, and a broker that answers goes on
-with others in between.  Each of these questions has the time of a call (engine.Onward).
+a group with a thousand offsets some more.  So ASKED_MAX of them stay far below what a reply may
+have, and a broker that answers goes on with others in between.  Each of these questions has the
+time of a call (engine.Onward).
 """
 
 from collections.abc import Iterable, Iterator

@@ -26,7 +26,6 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.vendor import VendorKey
 
-from .backoff import Backoff
 from .engine import Ask, Call, Engine, Pause, Refresh
 from .errors import SegbrokerError, UnsupportedByBroker, broker_error
 from .lookups import END_TIME, START_TIME, look_up
@@ -99,7 +98,7 @@ def find_epoch_end(
 
     None when the broker cannot say.  Raises what is not worth another try.
     """
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+    backoff = engine.backoff()
     while True:
         leader = engine.cluster.leader(*tp)
         if leader is not None:

@@ -26,7 +26,7 @@ from uuid import UUID
 from .assigned import PartitionState
 from .completion import Completion
 from .engine import Call, Engine
-from .errors import OffsetOutOfRange, PeerError, SegbrokerError
+from .errors import OffsetOutOfRange, PeerError, as_told
 from .log_bounds import LogBounds, find_bounds, find_epoch_end, look_again
 from .prefetched import Prefetched
 from .records import Gap
@@ -209,17 +209,8 @@ class LogChanges:
             elif call.error is None:
                 found(state, call.result())
             else:
-                error = call.error
-                known = error if isinstance(error, SegbrokerError) else bug(error)
-                self._prefetched.fail(known, state)
+                self._prefetched.fail(as_told(call.error), state)
                 self._hold(state)
             self._notify()  # also where nothing has changed: it may be at its end
 
         call.on_done(answered)
-
-
-def bug(error: BaseException) -> SegbrokerError:
-    """A mistake of ours, for the caller to see."""
-    wrapped = SegbrokerError(f"bug in the client: {error!r}")
-    wrapped.__cause__ = error
-    return wrapped

@@ -32,7 +32,6 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
 from .cluster import LOOKS_MAX, NOBODY, TopicView
 from .engine import Ask, AskAll, Call, Engine, Onward, Pause, Refresh
 from .errors import (
@@ -106,7 +105,7 @@ class _Search:
     def run(self) -> Call[dict[TopicPartition, FoundOffset]]:
         engine, found = self.engine, self.found
         unserved_looks = lacking_looks = 0
-        backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+        backoff = engine.backoff()
         while True:
             views = yield from topics_known(engine, {tp.topic for tp in self.times})
             known = {view.name: view for view in views}
@@ -197,14 +196,18 @@ def _lacking(
     wanted: Collection[TopicPartition], known: Mapping[str, TopicView]
 ) -> dict[TopicPartition, BrokerError]:
     """Of which partitions the views say that their topics do not have them."""
-    counts = {name: view.partition_count for name, view in known.items()}
     return {
-        tp: UnknownTopicOrPartition(
-            f"topic {tp.topic!r} has partitions [0, {counts[tp.topic]}), not {tp.partition}"
-        )
+        tp: no_partition(tp, known[tp.topic])
         for tp in sorted(wanted)
-        if not 0 <= tp.partition < counts[tp.topic]
+        if not 0 <= tp.partition < known[tp.topic].partition_count
     }
+
+
+def no_partition(tp: TopicPartition, view: TopicView) -> UnknownTopicOrPartition:
+    """The error of one that the topic does not have."""
+    return UnknownTopicOrPartition(
+        f"topic {tp.topic!r} has partitions [0, {view.partition_count}), not {tp.partition}"
+    )
 
 
 def _told(
@@ -261,7 +264,7 @@ def topics_known(engine: Engine, topics: Collection[str]) -> Call[list[TopicView
     cluster.want(topics)
     # Kept here: one that is forgotten meanwhile was settled, so there is nothing to wait for.
     views = [cluster.topics[name] for name in topics]
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+    backoff = engine.backoff()
     while True:
         for view in views:
             if view.is_settled and not view.partition_count:

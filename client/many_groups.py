@@ -10,10 +10,9 @@ try and say what is wrong; so do all groups of a broker that answers about one g
 Apache Kafka 3.0).  Each request about many has the time of a call (engine.Onward).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import islice
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from segbroker.protocol.messages_consumer_groups import ConsumerGroupDescribeRequest
 from segbroker.protocol.messages_groups import (
@@ -36,7 +35,7 @@ from segbroker.protocol.schema import Message
 from .coordinator import GROUP_KEY
 from .engine import ANY, Ask, Call, Engine, Onward
 from .errors import SegbrokerError
-from .group_administration import committed, describe_group
+from .group_administration import Describing, committed, describe_group
 from .group_descriptions import (
     DEAD,
     GroupDescription,
@@ -46,14 +45,13 @@ from .group_descriptions import (
     of_streams,
 )
 from .group_offsets import CommittedOffset, rows_of, stands_of
+from .lists import in_pieces
 from .records import TopicPartition
 from .share_offsets import ShareOffset, share_offsets, share_stands
 
-GROUPS_MAX: Final = 100
-"""Groups of a request: an answer of so many with a thousand offsets each is some megabytes."""
-
 T = TypeVar("T")
 Places: TypeAlias = dict[int, list[str]]
+_Request: TypeAlias = Callable[[list[str]], Message]
 
 
 def describe_groups(engine: Engine, group_ids: Iterable[str]) -> Call[dict[str, GroupDescription]]:
@@ -61,13 +59,13 @@ def describe_groups(engine: Engine, group_ids: Iterable[str]) -> Call[dict[str, 
     names = list(dict.fromkeys(group_ids))
     places = yield from _places(engine, names)
     found: dict[str, GroupDescription] = {}
-    for kind in _KINDS:
+    for request, show in _KINDS:
         for broker, there in places.items():
             left = [name for name in there if name not in found or found[name].state == DEAD]
-            for some in _hundreds(left):
-                reply = yield from _maybe(broker, kind.request(some))
+            for some in in_pieces(left):
+                reply = yield from _maybe(broker, request(some))
                 rows = getattr(reply, "groups", ())
-                found |= {row.group_id: kind.show(row) for row in rows if not row.error_code}
+                found |= {row.group_id: show(row) for row in rows if not row.error_code}
     return (yield from _with_others(engine, names, found, describe_group))
 
 
@@ -111,41 +109,23 @@ def share_offsets_of(
     return (yield from _with_others(engine, names, found, share_offsets))
 
 
-class _Kind(NamedTuple):
-    """A type of group: how it is asked about, and shown."""
-
-    request: Callable[[list[str]], Message]
-    show: Callable[..., GroupDescription]
+def _asking(kind: type[Describing]) -> _Request:
+    return lambda names: kind(group_ids=names, include_authorized_operations=False)
 
 
 # In the order of the calls about one group: a classic answer says Dead of every other type.
-_KINDS: Final = (
-    _Kind(
-        lambda names: ConsumerGroupDescribeRequest(
-            group_ids=names, include_authorized_operations=False
-        ),
-        of_consumers,
-    ),
-    _Kind(lambda names: DescribeGroupsRequest(groups=names), of_classic),
-    _Kind(
-        lambda names: ShareGroupDescribeRequest(
-            group_ids=names, include_authorized_operations=False
-        ),
-        of_sharers,
-    ),
-    _Kind(
-        lambda names: StreamsGroupDescribeRequest(
-            group_ids=names, include_authorized_operations=False
-        ),
-        of_streams,
-    ),
+_KINDS: Final[Sequence[tuple[_Request, Callable[..., GroupDescription]]]] = (
+    (_asking(ConsumerGroupDescribeRequest), of_consumers),
+    (lambda names: DescribeGroupsRequest(groups=names), of_classic),
+    (_asking(ShareGroupDescribeRequest), of_sharers),
+    (_asking(StreamsGroupDescribeRequest), of_streams),
 )
 
 
 def _places(engine: Engine, names: Iterable[str]) -> Call[Places]:
     """The groups of each broker; without those of which nobody can say it now."""
     places: Places = {}
-    for some in _hundreds(names):
+    for some in in_pieces(names):
         request = FindCoordinatorRequest(key="", key_type=GROUP_KEY, coordinator_keys=some)
         reply = yield from _maybe(ANY, request)
         for row in reply.coordinators if isinstance(reply, FindCoordinatorResponse) else ():
@@ -154,13 +134,11 @@ def _places(engine: Engine, names: Iterable[str]) -> Call[Places]:
     return places
 
 
-def _answers(
-    engine: Engine, names: Iterable[str], request: Callable[[list[str]], Message]
-) -> Call[list[Message]]:
+def _answers(engine: Engine, names: Iterable[str], request: _Request) -> Call[list[Message]]:
     """What the brokers say of their groups, of a hundred each; without what did not come."""
     answers = []
     for broker, there in (yield from _places(engine, names)).items():
-        for some in _hundreds(there):
+        for some in in_pieces(there):
             reply = yield from _maybe(broker, request(some))
             if reply is not None:
                 answers.append(reply)
@@ -175,12 +153,6 @@ def _maybe(to: int | str, request: Message) -> Call[Message | None]:
         return None
     yield Onward()
     return reply
-
-
-def _hundreds(names: Iterable[str]) -> Iterator[list[str]]:
-    left = iter(names)
-    while some := list(islice(left, GROUPS_MAX)):
-        yield some
 
 
 def _with_others(

@@ -81,11 +81,9 @@ class Membership(Protocol):
     def rejoin(self, reason: str) -> None:
         """Something has changed that the group must know of."""
 
-    def leave(self, reason: str) -> Call[None]:
-        """Be no member from now on; static ones keep their place until their session ends."""
-
     def end(self, reason: str) -> Goodbye:
-        """Be no member from now on; how that is said to the group, if there is anything to say."""
+        """Be no member from now on; how that is said to the group, if there is anything to say.
+        Static ones keep their place until their session ends."""
 
 
 class Holder(Protocol):

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from segbroker.protocol.errors import LocalProtocolError
 
@@ -61,18 +62,13 @@ SETUP_TIMEOUT_MS = 5_000
 TOKEN_TIMEOUT_MS = 15_000
 
 
-class Waiting:
+class Waiting(NamedTuple):
     """A request whose connection is not ready yet."""
 
-    __slots__ = ("deadline_ms", "message", "on_reply", "timeout_ms")
-
-    def __init__(
-        self, message: Request, on_reply: OnReply, deadline_ms: int, timeout_ms: int
-    ) -> None:
-        self.message = message
-        self.on_reply = on_reply
-        self.deadline_ms = deadline_ms
-        self.timeout_ms = timeout_ms
+    message: Request
+    on_reply: OnReply
+    deadline_ms: int
+    timeout_ms: int
 
 
 class Node:
@@ -203,16 +199,14 @@ class Network:
         """
         timeout_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         if self.closed:
-            on_reply(ClosedError("the client is closed"), now_ms)
+            on_reply(ClosedError(WAS_CLOSED), now_ms)
         elif node.connection is not None and node.connection.is_ready:
             self._send(
                 node.connection, message, on_reply, now_ms, min(deadline_ms, now_ms + timeout_ms)
             )
         elif len(node.waiting) >= WAITING_COUNT_MAX:
-            on_reply(
-                BrokerUnreachable(f"{WAITING_COUNT_MAX} requests wait for {_name(node)} already"),
-                now_ms,
-            )
+            many = f"{WAITING_COUNT_MAX} requests wait for {_name(node)} already"
+            on_reply(BrokerUnreachable(f"not sent: {many}"), now_ms)
         else:
             node.waiting.append(Waiting(message, on_reply, deadline_ms, timeout_ms))
             self._maybe_open(node, now_ms)
@@ -413,7 +407,7 @@ class Network:
 
 
 def _name(node: Node) -> str:
-    return f"{node.address[0]}:{node.address[1]}"
+    return joined([node.address])
 
 
 def _is_idle(connection: Connection) -> bool:

@@ -31,16 +31,14 @@ Invariant: a batch is finished or failed exactly once, and never finished withou
 """
 
 from collections.abc import Sequence
-from random import Random
 
 from segbroker.protocol import limits
 from segbroker.protocol.errors import ErrorCode, LocalProtocolError
 from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePartition
 
 from .accumulator import Accumulator
-from .backoff import Backoff
 from .batch_order import part_of, precedes, put_back, unanswered
-from .cluster import NOBODY
+from .cluster import LEADER_CODES, NOBODY
 from .completion import after_all
 from .engine import Engine
 from .errors import (
@@ -57,20 +55,9 @@ from .producer_batch import PartitionQueue, ProducerBatch
 from .spoken import Reply
 from .transactions import Transactions
 
-# The partition moved, or is not there yet: the cluster view is wrong.
-LEADER_CODES = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        # It may be damaged, and refused from now on: then nobody leads it.
-        ErrorCode.POLICY_VIOLATION,
-    }
-)
+# The view is wrong: also where a partition may be damaged, and refused from now on, as then nobody
+# leads it.
+VIEW_CODES = LEADER_CODES | {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.POLICY_VIOLATION}
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 # It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063), or
 # where nobody knows what the answer means.
@@ -102,14 +89,12 @@ class Outcomes:
         accumulator: Accumulator,
         identity: Identity,
         transactions: Transactions | None,
-        random: Random,
     ) -> None:
         self._engine = engine
         self._accumulator = accumulator
         self._is_idempotent = accumulator.settings.idempotent
         self._identity = identity
         self._transactions = transactions
-        self._random = random
 
     def answered(self, batches: Sequence[ProducerBatch], reply: Reply, now_ms: int) -> None:
         """The answer to a request of these batches, or why there is none."""
@@ -161,7 +146,7 @@ class Outcomes:
     ) -> None:
         queue = batch.queue
         batch.refusal = error
-        if code in LEADER_CODES:
+        if code in VIEW_CODES:
             self._engine.cluster.invalidate()
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             # Appended, and so long ago that the broker forgot where.
@@ -211,11 +196,8 @@ class Outcomes:
             return
         queue.failures += 1
         if delayed:
-            backoff = Backoff(
-                self._random,
-                settings.retry_backoff_ms,
-                settings.retry_backoff_max_ms,
-                attempts=queue.failures - 1,
+            backoff = self._engine.backoff(
+                settings.retry_backoff_max_ms, attempts=queue.failures - 1
             )
             queue.backoff_until_ms = now_ms + backoff.next_delay_ms()
 

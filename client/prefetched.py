@@ -31,6 +31,8 @@ from .errors import GapError, SegbrokerError, TopicRecreated
 from .records import Gap, TopicPartition
 from .settings import ConsumerSettings
 
+# Of a damaged batch: it comes again.
+GO_ON = "; it is tried again, until seek() goes behind it"
 # Errors that are of no partition, as long as nobody has asked for those there are.
 ERRORS_COUNT_MAX = 100
 
@@ -47,6 +49,8 @@ class Prefetched:
         self.errors: dict[PartitionState | int, SegbrokerError] = {}
         self._number = 0
         self.buffered_bytes = 0
+        # When no more than this is left, a fetch that had no room has it; -1: there is none.
+        self.wake_at_bytes = -1
         # How many offsets were lost, at most, of each partition that lost any.
         self.lost_counts: dict[TopicPartition, int] = {}
         self._settings = settings
@@ -310,7 +314,8 @@ class Prefetched:
         was_full = state.buffered_bytes >= limit or self.is_full
         state.buffered_bytes -= size
         self.buffered_bytes -= size
-        if was_full and state.buffered_bytes < limit and not self.is_full:
+        has_room = was_full and state.buffered_bytes < limit and not self.is_full
+        if has_room or self.buffered_bytes <= self.wake_at_bytes:
             self._on_room()
 
     def _count(self, gap: Gap) -> None:

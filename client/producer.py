@@ -30,10 +30,7 @@ from .completion import Completion
 from .driver import FORKED, GOODBYE_MS, GRACE_MS, HURRIED_MS, REGULAR
 from .engine import Engine
 from .errors import (
-    BusyError,
     ClosedError,
-    DeliveryFailed,
-    ProducerFenced,
     SegbrokerError,
     TimedOut,
 )
@@ -45,9 +42,9 @@ from .pending import plain_send
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
-from .thread_driver import ThreadDriver
-from .transactions import PreparedTransaction
-from .waiting import wait_result
+from .thread_driver import Blocking, ThreadDriver
+from .transactions import PreparedTransaction, not_aborted
+from .waiting import as_ms, wait_all
 
 
 class SyncDelivery(Delivery):
@@ -65,7 +62,7 @@ class SyncDelivery(Delivery):
         batch, index = self.place()
         if not batch.done:
             batch.hurry()
-            wait_result(batch, timeout)
+            wait_all([batch], timeout)
         return batch.metadata(index)
 
 
@@ -81,15 +78,12 @@ class Deliveries(ManyDeliveries[SyncDelivery]):
         """Wait for all; as Delivery.result, raises for the first that failed."""
         for batch in self._span.batches():
             batch.hurry()
-        deadline_ms = None if timeout is None else now_ms() + timeout * 1000
-        for batch in self._span.batches():
-            left = None if deadline_ms is None else max(0.0, (deadline_ms - now_ms()) / 1000)
-            wait_result(batch, left)
+        wait_all(self._span.batches(), timeout)
         return [batch.metadata(index) for batch, index in self._span.places()]
 
 
 @plain_send
-class Producer:
+class Producer(Blocking):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -140,7 +134,7 @@ class Producer:
             undisturbed=self._driver.lock.undisturbed,
         )
         engine = Engine(self._client, random, create_topics=True)
-        return accumulator, Producing(engine, accumulator, random)
+        return accumulator, Producing(engine, accumulator)
 
     def __repr__(self) -> str:
         return said_of(self, self._client, self._driver.state)
@@ -151,14 +145,6 @@ class Producer:
         self._driver.start(self._producing.engine)
         atexit.register(self.close)
         return self
-
-    def open(self) -> Self:
-        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
-
-        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
-        a forked worker.  Raises as entering the block.
-        """
-        return self.__enter__()
 
     def __exit__(
         self,
@@ -190,13 +176,11 @@ class Producer:
             self._abandon(exc, 0)
             raise
         self._stop()
-        undelivered = self._accumulator.take_undelivered()
-        if undelivered:
-            raise DeliveryFailed(undelivered)
+        self._accumulator.raise_undelivered()
 
     def _stop(self) -> None:
-        atexit.unregister(self.close)
         self._driver.stop()
+        atexit.unregister(self.close)
 
     def _abandon(self, exc: BaseException, grace_ms: int) -> None:
         """End at once, or after a moment; `exc` is told what was not delivered, unseen."""
@@ -263,10 +247,7 @@ class Producer:
             got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if isinstance(got, Completion):
             self._driver.wake_by(0)
-            raise BusyError(
-                f"{self._accumulator.reserved_bytes} bytes are under way, or topic {topic!r} is"
-                " not known yet"
-            )
+            raise self._accumulator.busy(topic, got)
         assert type(got) is SyncDelivery
         return got
 
@@ -300,12 +281,10 @@ class Producer:
         """
         if self._driver.is_forked:
             raise ClosedError(FORKED)
-        if not self._flush(None if timeout is None else timeout * 1000):
+        if not self._flush(as_ms(timeout)):
             raise TimedOut(f"not all delivered within {timeout} s; it goes on in the background")
         with self._lock:
-            undelivered = self._accumulator.take_undelivered()
-        if undelivered:
-            raise DeliveryFailed(undelivered)
+            self._accumulator.raise_undelivered()
 
     # Transactions.
 
@@ -333,7 +312,7 @@ class Producer:
                 transactions.open(holder)
             yield
             if transactions.is_open:
-                self._driver.call(transactions.commit(), timeout_ms=self._end_timeout_ms)
+                self._driver.call(transactions.commit(), timeout_ms=self._producing.end_timeout_ms)
         except BaseException as exc:
             if transactions.holder is holder:
                 self._abort(exc)
@@ -345,19 +324,10 @@ class Producer:
         try:
             self._driver.call(
                 self._producing.in_transactions.abort(),
-                timeout_ms=HURRIED_MS if is_hurried else self._end_timeout_ms,
+                timeout_ms=HURRIED_MS if is_hurried else self._producing.end_timeout_ms,
             )
-        except ProducerFenced as failure:
-            if isinstance(exc, SegbrokerError):
-                raise failure from exc  # why the rest failed, too
-            exc.add_note(f"aborting the transaction failed too: {failure}")
         except SegbrokerError as failure:
-            # The broker aborts it in time, at the latest when the next producer of the name begins.
-            exc.add_note(f"aborting the transaction failed too: {failure}")
-
-    @property
-    def _end_timeout_ms(self) -> int:
-        return self._client.api_timeout_ms + self._settings.delivery_timeout_ms
+            not_aborted(failure, exc)
 
     def send_offsets(
         self, offsets: ByPartition[int | CommittedOffset], group: GroupMetadata
@@ -376,7 +346,7 @@ class Producer:
         Raises as a commit.
         """
         return self._driver.call(
-            self._producing.in_transactions.prepare(), timeout_ms=self._end_timeout_ms
+            self._producing.in_transactions.prepare(), timeout_ms=self._producing.end_timeout_ms
         )
 
     def partitions_for(self, topic: str) -> int:

@@ -15,7 +15,6 @@ was made again takes nothing before the view has seen it.  What was refused then
 """
 
 from collections.abc import Collection
-from random import Random
 
 from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.fields import ZERO_UUID
@@ -41,11 +40,11 @@ from .unheard import Unheard
 class Producing:
     """See the module.  A component of the engine."""
 
-    def __init__(self, engine: Engine, accumulator: Accumulator, random: Random) -> None:
+    def __init__(self, engine: Engine, accumulator: Accumulator) -> None:
         self.engine = engine
         self.accumulator = accumulator
         self.settings = accumulator.settings
-        self._identity = Identity(engine, accumulator, random)
+        self._identity = Identity(engine, accumulator)
         self.transactions: Transactions | None = None
         # When the first of the records that wait for nothing but time may go; see `_send`.
         self._due_ms: int | None = None
@@ -59,7 +58,7 @@ class Producing:
         engine.components.append(self)
         if self.settings.transactional_id is not None:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
-        self._outcomes = Outcomes(engine, accumulator, self._identity, self.transactions, random)
+        self._outcomes = Outcomes(engine, accumulator, self._identity, self.transactions)
         self._unheard = Unheard(accumulator, engine.network.absences.say)
         engine.cluster.on_update.append(self._cluster_updated)
         engine.cluster.wanted_by.append(lambda: accumulator.topics)
@@ -71,6 +70,11 @@ class Producing:
         if self.transactions is None:
             raise NoTransaction("this producer has no transactional_id")
         return self.transactions
+
+    @property
+    def end_timeout_ms(self) -> int:
+        """How long the end of a transaction may take: its records have their time, too."""
+        return self.engine.settings.api_timeout_ms + self.settings.delivery_timeout_ms
 
     @property
     def is_aborting(self) -> bool:

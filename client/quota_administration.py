@@ -20,9 +20,8 @@ from segbroker.protocol.messages_quotas import (
     DescribeClientQuotasResponse,
 )
 
-from .asking import change, look
+from .asking import change, look, refused
 from .engine import Call, Engine
-from .errors import check_code
 
 _EXACT, _DEFAULT = 0, 1
 
@@ -47,11 +46,7 @@ def list_quotas(engine: Engine, entity: Mapping[str, str | None]) -> Call[list[Q
         ],
         strict=False,
     )
-
-    def check(reply: DescribeClientQuotasResponse) -> None:
-        check_code(reply.error_code, "quotas", reply.error_message)
-
-    reply = yield from look(engine, request, DescribeClientQuotasResponse, check)
+    reply = yield from look(engine, request, DescribeClientQuotasResponse, refused("quotas"))
     return [
         Quota(
             {one.entity_type: one.entity_name for one in entry.entity},
@@ -81,9 +76,4 @@ def alter_quotas(
         validate_only=False,
     )
     about = "quotas of " + ", ".join(f"{k} {n or '(default)'}" for k, n in entity.items())
-
-    def check(reply: AlterClientQuotasResponse) -> None:
-        for row in reply.entries:
-            check_code(row.error_code, about, row.error_message)
-
-    yield from change(engine, request, AlterClientQuotasResponse, check)
+    yield from change(engine, request, AlterClientQuotasResponse, refused(about))

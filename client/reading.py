@@ -80,13 +80,10 @@ class Reading:
         options: ConsumerOptions,
         random: Random | None = None,
     ) -> None:
-        random = Random() if random is None else random
         client, settings, of_group = consumer_settings(bootstrap, on_gap, group, options)
         self.start = check_start(start)
-        self.engine = Engine(client, random)
-        self.fetching = Fetching(
-            self.engine, settings, random, wake_by=wake_by, stop_at_end=stop_at_end
-        )
+        self.engine = Engine(client, random or Random())
+        self.fetching = Fetching(self.engine, settings, wake_by=wake_by, stop_at_end=stop_at_end)
         self.progress = Progress()
         self.is_chosen = False
         # Where the group stands if the last transaction was committed, which is not known, see
@@ -99,7 +96,6 @@ class Reading:
                 of_group,
                 self.fetching,
                 self.progress,
-                random,
                 start=self.start,
                 wake_by=wake_by,
                 on_assigned=on_assigned,
@@ -356,7 +352,7 @@ class Reading:
             yield from self.subscribed_known()
         wanted = dict.fromkeys(self.partitions_or_all(partitions), time)
         found = yield from look_up(
-            self.engine, wanted, isolation_level=self.fetching.isolation_level
+            self.engine, wanted, isolation_level=self.fetching.settings.isolation_level
         )
         return {tp: found[tp].offset for tp in wanted}
 
@@ -385,7 +381,7 @@ class Reading:
             if time_ms < 0:
                 raise ValueError(f"time {time_ms} ms for {tp.topic}-{tp.partition} is before 1970")
         found = yield from look_up(
-            self.engine, wanted, isolation_level=self.fetching.isolation_level
+            self.engine, wanted, isolation_level=self.fetching.settings.isolation_level
         )
         return {
             tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms)

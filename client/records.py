@@ -27,6 +27,18 @@ ByPartition = Mapping[tuple[str, int], Value] | Mapping[TopicPartition, Value]
 """Something for each partition; both kinds of keys, as a Mapping of one is none of the other."""
 
 
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """What there is of each key, in order: requests have topics, and in each its partitions."""
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
+
+
 class RecordMetadata(NamedTuple):
     """Where a sent record went.  Offset -1: sent with acks=0, nobody said.  Time in ms."""
 

@@ -51,7 +51,6 @@ _JAAS_OPTION: Final = re.compile(r'\b(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _TOKEN_PARTS: Final = (
     *("token_url", "client_id", "client_secret", "scope", "token_ca_file", "url_encode"),
 )
-_JAAS: Final = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _STORES: Final = (".jks", ".p12", ".pfx")
 
 
@@ -133,8 +132,9 @@ class Security:
         if protocol.startswith("SASL"):
             # Java's default is GSSAPI, which nobody means here.
             values.setdefault("mechanism", PLAIN)
-            token: dict[str, str] = {}
-            token.update((name, values.pop(name)) for name in _TOKEN_PARTS if name in values)
+            token: dict[str, Any] = {
+                name: values.pop(name) for name in _TOKEN_PARTS if name in values
+            }
             if values["mechanism"] == OAUTHBEARER:
                 values["token_provider"] = _provider(token)
             elif token:
@@ -196,7 +196,7 @@ def _store_type(name: str, value: str) -> dict[str, Any]:
     return {}
 
 
-def _provider(parts: Mapping[str, str]) -> TokenProvider:
+def _provider(parts: Mapping[str, Any]) -> TokenProvider:
     """Raises ValueError: something is missing."""
     url = parts.get("token_url", "")
     if not url:
@@ -214,7 +214,7 @@ def _provider(parts: Mapping[str, str]) -> TokenProvider:
         parts["client_secret"],
         scope=parts.get("scope", ""),
         ca_file=parts.get("token_ca_file"),
-        url_encode=parts.get("url_encode", "") == "true",
+        url_encode=parts.get("url_encode", False),
     )
 
 
@@ -234,8 +234,7 @@ def _only(*allowed: str) -> Callable[[str, str], dict[str, Any]]:
     return parse
 
 
-def _jaas_token(name: str, value: str) -> dict[str, Any]:
-    found = {key: re.sub(r"\\(.)", r"\1", text) for key, text in _JAAS_OPTION.findall(value)}
+def _jaas_token(name: str, found: Mapping[str, str]) -> dict[str, Any]:
     options = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
     values: dict[str, Any] = {}
     extensions: dict[str, str] = {}
@@ -252,24 +251,21 @@ def _jaas_token(name: str, value: str) -> dict[str, Any]:
 
 
 def _jaas(name: str, value: str) -> dict[str, Any]:
+    found = {key: re.sub(r"\\(.)", r"\1", text) for key, text in _JAAS_OPTION.findall(value)}
     if "OAuthBearerLoginModule" in value:
-        return _jaas_token(name, value)
-    found = {key: re.sub(r"\\(.)", r"\1", text) for key, text in _JAAS.findall(value)}
-    if found.keys() != {"username", "password"}:
+        return _jaas_token(name, found)
+    if not found.keys() >= {"username", "password"}:
         raise ValueError(f'{name} is not `… required username="…" password="…";`')
     return {"user": found["username"], "password": found["password"]}
 
 
-def _url_encode(name: str, value: str) -> dict[str, Any]:
-    if value.lower() not in ("true", "false"):
-        raise ValueError(f"{name}={value!r} is neither true nor false")
-    return {"url_encode": value.lower()}
+def _flag(key: str) -> Callable[[str, str], dict[str, Any]]:
+    def parse(name: str, value: str) -> dict[str, Any]:
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"{name}={value!r} is neither true nor false")
+        return {key: value.lower() == "true"}
 
-
-def _verify(name: str, value: str) -> dict[str, Any]:
-    if value.lower() not in ("true", "false"):
-        raise ValueError(f"{name}={value!r} is neither true nor false")
-    return {"verify": value.lower() == "true"}
+    return parse
 
 
 def _verify_host(name: str, value: str) -> dict[str, Any]:
@@ -292,7 +288,7 @@ _PROPERTIES: Final[dict[str, Callable[[str, str], dict[str, Any]]]] = {
     "sasl.oauthbearer.client.credentials.client.secret": _text("client_secret"),
     "sasl.oauthbearer.scope": _text("scope"),
     "sasl.oauthbearer.extensions": _extensions,
-    "sasl.oauthbearer.header.urlencode": _url_encode,
+    "sasl.oauthbearer.header.urlencode": _flag("url_encode"),
     # As Java and librdkafka want them; here they say nothing new.
     "sasl.oauthbearer.method": _only("oidc"),
     "sasl.oauthbearer.grant.type": _only("client_credentials"),
@@ -310,7 +306,7 @@ _PROPERTIES: Final[dict[str, Callable[[str, str], dict[str, Any]]]] = {
     "ssl.key.location": _file("key_file"),
     "ssl.key.password": _text("key_password"),
     "ssl.endpoint.identification.algorithm": _verify_host,
-    "enable.ssl.certificate.verification": _verify,
+    "enable.ssl.certificate.verification": _flag("verify"),
 }
 FILE_PROPERTIES: Final = frozenset(
     {

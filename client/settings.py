@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from ipaddress import IPv6Address
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.limits import FRAME_SIZE_MAX
@@ -40,6 +40,14 @@ OnReset = Literal["error", "start", "end"]
 OnGap = Literal["raise", "yield", "skip"]
 
 GroupProtocol = Literal["classic", "consumer"]
+Acquire = Literal["batches", "records"]
+CHOICES = {
+    "acquire": get_args(Acquire),
+    "group_protocol": get_args(GroupProtocol),
+    "isolation": get_args(Isolation),
+    "on_gap": get_args(OnGap),
+    "on_reset": get_args(OnReset),
+}
 # In order of liking; a group takes one that all of its members have.
 ASSIGNOR_NAMES = ("cooperative-sticky", "range", "roundrobin", "sticky")
 
@@ -110,13 +118,16 @@ def _may_be_host(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings whose values have to be of the kind that their names end with."""
+    """Settings whose values have to be of the kind that their names end with, or of CHOICES."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name.endswith("_id"):
                 _check_text(field.name, value)
+            if field.name in CHOICES and value not in CHOICES[field.name]:
+                *most, last = map(repr, CHOICES[field.name])
+                raise ValueError(f"{field.name}={value!r} is not {', '.join(most)} or {last}")
             if field.name.endswith(("_ms", "_bytes", "_count")):
                 least = 0 if field.name in MAY_BE_ZERO else 1
                 if value is None and field.name in MAY_BE_NONE:
@@ -259,16 +270,13 @@ class ConsumerSettings(Settings):
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
-        if self.isolation not in ("read_committed", "read_uncommitted"):
-            raise ValueError(
-                f"isolation={self.isolation!r} is not 'read_committed' or 'read_uncommitted'"
-            )
-        if self.on_reset not in ("error", "start", "end"):
-            raise ValueError(f"on_reset={self.on_reset!r} is not 'error', 'start' or 'end'")
-        if self.on_gap not in ("raise", "yield", "skip"):
-            raise ValueError(f"on_gap={self.on_gap!r} is not 'raise', 'yield' or 'skip'")
         if self.fetch_bytes > FRAME_SIZE_MAX // 2:
             raise ValueError(f"fetch_bytes={self.fetch_bytes} > {FRAME_SIZE_MAX // 2}")
+
+    @property
+    def isolation_level(self) -> int:
+        """As requests have it."""
+        return 1 if self.isolation == "read_committed" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,10 +312,6 @@ class GroupSettings(Settings):
         _check_text("group", self.group_id)
         _check_text("group_remote_assignor", self.group_remote_assignor)
         Settings.__post_init__(self)
-        if self.group_protocol not in ("classic", "consumer"):
-            raise ValueError(
-                f"group_protocol={self.group_protocol!r} is not 'classic' or 'consumer'"
-            )
         unknown = [name for name in self.assignors if name not in ASSIGNOR_NAMES]
         if isinstance(self.assignors, str) or unknown or not self.assignors:
             raise ValueError(f"assignors={self.assignors!r} are not of {ASSIGNOR_NAMES}")
@@ -359,16 +363,22 @@ _NAMED_BY_CONSUMER = frozenset(
 )
 
 
+def split_options(
+    bootstrap: str | Iterable[str], options: Mapping[str, Any]
+) -> tuple[ClientSettings, dict[str, Any]]:
+    """What every client has, and the rest."""
+    common = {field.name for field in fields(ClientSettings)}
+    of_client = {name: value for name, value in options.items() if name in common}
+    rest = {name: value for name, value in options.items() if name not in common}
+    return ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client), rest
+
+
 def producer_settings(
     bootstrap: str | Iterable[str], options: ProducerOptions
 ) -> tuple[ClientSettings, ProducerSettings]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
     check_names("producer", options, ProducerOptions.__annotations__, _NAMED_BY_PRODUCER)
-    common = {field.name for field in fields(ClientSettings)}
-    of_client: dict[str, Any] = {}
-    of_producer: dict[str, Any] = {}
-    for name, value in options.items():
-        (of_client if name in common else of_producer)[name] = value
+    client, of_producer = split_options(bootstrap, options)
     acks = of_producer["acks"] = parse_acks(of_producer.pop("acks", "all"))
     if of_producer.get("idempotent") is None:
         of_producer["idempotent"] = acks == -1
@@ -377,10 +387,7 @@ def producer_settings(
         # Who wants a small buffer and says nothing of batches gets small ones.
         of_producer.setdefault("batch_bytes", buffer_bytes)
     of_producer["codec"] = parse_codec(of_producer.pop("compression", "none"))
-    return (
-        ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client),
-        ProducerSettings(**of_producer),
-    )
+    return client, ProducerSettings(**of_producer)
 
 
 class ConsumerOptions(GroupOptions, total=False):
@@ -406,22 +413,16 @@ def consumer_settings(
 ) -> tuple[ClientSettings, ConsumerSettings, GroupSettings | None]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
     check_names("consumer", options, ConsumerOptions.__annotations__, _NAMED_BY_CONSUMER)
-    common = {field.name for field in fields(ClientSettings)}
-    of_group: dict[str, Any] = {}
-    of_client: dict[str, Any] = {}
-    of_consumer: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in GroupOptions.__annotations__:
-            of_group[name] = value
-        else:
-            (of_client if name in common else of_consumer)[name] = value
+    client, of_consumer = split_options(bootstrap, options)
+    in_group = GroupOptions.__annotations__
+    of_group = {name: of_consumer.pop(name) for name in options if name in in_group}
     if group is None and of_group:
         raise TypeError(f"{next(iter(of_group))}= is for a consumer with group=")
     _check_protocol(of_group)
     if not isinstance(of_group.get("assignors", ()), str):
         of_group["assignors"] = tuple(of_group.get("assignors", ASSIGNOR_NAMES))
     return (
-        ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client),
+        client,
         ConsumerSettings(on_gap=on_gap, **of_consumer),
         None if group is None else GroupSettings(group_id=group, **of_group),
     )

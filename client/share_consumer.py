@@ -35,11 +35,12 @@ from .records import Gap, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, OnGap, said_of
 from .share_reading import FailureListener, ShareReading
 from .share_settings import ShareOptions
-from .thread_driver import ThreadDriver
+from .thread_driver import Blocking, ThreadDriver
 from .turns import Turns
+from .waiting import as_ms
 
 
-class ShareConsumer(Generic[Notice]):
+class ShareConsumer(Blocking, Generic[Notice]):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -131,14 +132,6 @@ class ShareConsumer(Generic[Notice]):
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
         self._forgotten.close_at_exit(self, self._driver.thread, GOODBYE_MS)
         return self
-
-    def open(self) -> Self:
-        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
-
-        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
-        a forked worker.  Raises as entering the block.
-        """
-        return self.__enter__()
 
     def __exit__(
         self,
@@ -280,9 +273,7 @@ class ShareConsumer(Generic[Notice]):
 
         Raises AcknowledgeFailed with what does not hold, TimedOut.
         """
-        self._driver.call(
-            self._reading.commit(), timeout_ms=None if timeout is None else int(timeout * 1000)
-        )
+        self._driver.call(self._reading.commit(), timeout_ms=as_ms(timeout))
         with self._lock:
             self._reading.failures.raise_all()
 

@@ -13,7 +13,6 @@ What an answer brings is for share_reading; what became of what was said is told
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from random import Random
 from typing import NamedTuple
 
 from segbroker.protocol.api_keys import ApiKey
@@ -26,8 +25,7 @@ from segbroker.protocol.messages_share_groups import (
 )
 
 from .acknowledging import Acquired, Kind
-from .backoff import Backoff
-from .cluster import NOBODY
+from .cluster import LEADER_CODES, NOBODY
 from .engine import Engine
 from .errors import (
     ClosedError,
@@ -38,7 +36,6 @@ from .errors import (
     UnsupportedByBroker,
     broker_error,
 )
-from .fetch_replies import LEADER_CODES
 from .network import FETCH, Node
 from .records import TopicPartition
 from .share_lane import Lane, Reader, Trouble
@@ -76,7 +73,6 @@ class ShareLanes:
         engine: Engine,
         settings: ShareSettings,
         member_id: str,
-        random: Random,
         reader: Reader,
     ) -> None:
         # Who was asked for records longest ago comes first.
@@ -86,7 +82,6 @@ class ShareLanes:
         self._engine = engine
         self._settings = settings
         self._member_id = member_id
-        self._random = random
         self._reader = reader
         self._troubles: dict[Key, Trouble] = {}
         self._unserved = Unserved(engine.network.absences.say)
@@ -112,9 +107,7 @@ class ShareLanes:
 
     @property
     def held_count(self) -> int:
-        return sum(
-            len(part.held) for lane in self.lanes.values() for part in lane.acquired.values()
-        )
+        return sum(len(part.held) for part in self._parts())
 
     @property
     def is_settled(self) -> bool:
@@ -155,7 +148,7 @@ class ShareLanes:
         for lane in self.lanes.values():
             self._lose(lane, error)
 
-    def close_session(self, lane: Lane) -> "Closing | None":
+    def close_session(self, lane: Lane) -> Closing | None:
         """The last question of a session: what was said; the rest is given back.  None: there is
         no session."""
         node = self._engine.cluster.node(lane.node_id, FETCH)
@@ -223,8 +216,7 @@ class ShareLanes:
 
     def _new_trouble(self) -> Trouble:
         settings = self._engine.settings
-        first_ms, longest_ms = settings.retry_backoff_ms, settings.retry_backoff_max_ms
-        return Trouble(Backoff(self._random, first_ms, longest_ms), settings.api_timeout_ms)
+        return Trouble(self._engine.backoff(settings.retry_backoff_max_ms), settings.api_timeout_ms)
 
     def _serve(self, lane: Lane, now_ms: int) -> None:
         if lane.is_asked:
@@ -498,17 +490,16 @@ class ShareLanes:
         now_ms: int,
     ) -> None:
         code = ErrorCode.of(row.error_code)
-        if row.error_code == ErrorCode.NONE:
+        if code == ErrorCode.NONE:
             self._troubles.pop(key, None)
             if row.acquired_records:
                 self._reader.take_in(lane.part(key, tp), row, lock_ms, now_ms)
             return
         error = broker_error(row.error_code, f"{tp.topic}-{tp.partition}", row.error_message)
         is_long = self._troubles.setdefault(key, self._new_trouble()).failed(now_ms)
-        if code in LEADER_CODES:
+        if code in LEADER_CODES | _GONE:
             self._engine.cluster.invalidate()
         if code in _GONE:
-            self._engine.cluster.invalidate()
             part = lane.acquired.get(key)
             if part is not None:
                 self._lose_part(part, error)

@@ -5,7 +5,6 @@ locked.
 """
 
 from collections.abc import Callable, Sequence
-from random import Random
 
 from segbroker.protocol.messages_share_groups import ShareGroupHeartbeatRequest
 
@@ -25,7 +24,6 @@ class ShareMembership(HeartbeatingMember):
         self,
         engine: Engine,
         group_id: str,
-        random: Random,
         *,
         topics: Callable[[], Sequence[str]],
         given: Callable[[Given], object],
@@ -33,7 +31,7 @@ class ShareMembership(HeartbeatingMember):
     ) -> None:
         """topics: what is subscribed to.  given: exactly these partitions, from now on.
         failed: there is no membership, or it was tried for long."""
-        super().__init__(engine, group_id, random)
+        super().__init__(engine, group_id)
         self._topics = topics
         self._given = given
         self._is_told = failed

@@ -21,7 +21,6 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
 )
-from segbroker.protocol.schema import Message
 
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
@@ -49,7 +48,7 @@ def share_offsets(engine: Engine, group_id: str) -> Call[dict[TopicPartition, Sh
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
     )
-    reply = yield from _coordinator(engine, group_id).ask(request, _codes)
+    reply = yield from _coordinator(engine, group_id).ask(request)
     assert isinstance(reply, DescribeShareGroupOffsetsResponse)
     (group,) = reply.groups
     check_code(group.error_code, f"share group {group_id!r}", group.error_message)
@@ -91,7 +90,7 @@ def alter_share_offsets(engine: Engine, group_id: str, offsets: ByPartition[int]
         ],
     )
     # To do it again would do no harm but to who has joined meanwhile, and then it is refused.
-    reply = yield from _coordinator(engine, group_id).ask(request, _codes)
+    reply = yield from _coordinator(engine, group_id).ask(request)
     assert isinstance(reply, AlterShareGroupOffsetsResponse)
     check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)
     for topic in reply.responses:
@@ -109,7 +108,7 @@ def delete_share_offsets(engine: Engine, group_id: str, topics: Iterable[str]) -
         group_id=group_id,
         topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics],
     )
-    reply = yield from _coordinator(engine, group_id).ask(request, _codes, repeat=False)
+    reply = yield from _coordinator(engine, group_id).ask(request, repeat=False)
     assert isinstance(reply, DeleteShareGroupOffsetsResponse)
     check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)
     for row in reply.responses:
@@ -119,17 +118,3 @@ def delete_share_offsets(engine: Engine, group_id: str, topics: Iterable[str]) -
 
 def _coordinator(engine: Engine, group_id: str) -> Coordinator:
     return Coordinator(engine, group_id, GROUP_KEY)
-
-
-def _codes(reply: Message) -> set[int]:
-    """The error codes of a reply."""
-    match reply:
-        case DescribeShareGroupOffsetsResponse():
-            return {group.error_code for group in reply.groups}
-        case AlterShareGroupOffsetsResponse():
-            rows = (row for topic in reply.responses for row in topic.partitions)
-            return {reply.error_code, *(row.error_code for row in rows)}
-        case DeleteShareGroupOffsetsResponse():
-            return {reply.error_code, *(row.error_code for row in reply.responses)}
-        case _:
-            return set()

@@ -79,11 +79,10 @@ class ShareReading:
         wake_by: Callable[[int], object],
         options: ShareOptions,
     ) -> None:
-        random = Random()
         client, self.settings = share_settings(bootstrap, group, on_gap, options, explicit=explicit)
         if on_failed is not None and not callable(on_failed):
             raise TypeError(f"{on_failed!r} cannot be called with a list of what failed")
-        self.engine = Engine(client, random)
+        self.engine = Engine(client, Random())
         self.on_failed = on_failed
         self.shown: Sequence[ShareRecord | Gap] = ()
         self.lost_counts: dict[TopicPartition, int] = {}
@@ -110,12 +109,11 @@ class ShareReading:
         self.membership = ShareMembership(
             self.engine,
             self.settings.group_id,
-            random,
             topics=lambda: self._topics.names,
             given=self._take_over,
             failed=self.fail,
         )
-        self.lanes = ShareLanes(self.engine, self.settings, self.membership.member_id, random, self)
+        self.lanes = ShareLanes(self.engine, self.settings, self.membership.member_id, self)
         self.engine.components.append(self)
         self.engine.cluster.on_update.append(self._cluster_updated)
         self.engine.cluster.wanted_by.append(

@@ -22,6 +22,7 @@ from segbroker.protocol.messages_share_groups import (
 )
 
 from .acknowledging import Kind, for_acknowledge, for_fetch
+from .records import grouped
 from .share_settings import ShareSettings
 
 FINAL_EPOCH: Final = -1
@@ -83,11 +84,11 @@ class ShareSession:
                         for partition in partitions
                     ],
                 )
-                for topic_id, partitions in _by_topic(named)
+                for topic_id, partitions in grouped(named).items()
             ],
             forgotten_topics_data=[
                 ShareFetchRequestForgottenTopic(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in _by_topic(forgotten)
+                for topic_id, partitions in grouped(forgotten).items()
             ],
         )
 
@@ -111,13 +112,6 @@ class ShareSession:
                         for partition in partitions
                     ],
                 )
-                for topic_id, partitions in _by_topic(said)
+                for topic_id, partitions in grouped(said).items()
             ],
         )
-
-
-def _by_topic(keys: Iterable[Key]) -> list[tuple[UUID, list[int]]]:
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, partition in keys:
-        topics.setdefault(topic_id, []).append(partition)
-    return list(topics.items())

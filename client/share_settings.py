@@ -1,16 +1,14 @@
 """What can be set on a share consumer, see settings; checked once, before anything is opened."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass
+from typing import TypedDict
 
 from segbroker.protocol.limits import FRAME_SIZE_MAX
 
 from .other_names import check_names
 from .security import Security
-from .settings import MIB, ClientSettings, OnGap, Settings, parse_bootstrap
-
-Acquire = Literal["batches", "records"]
+from .settings import MIB, Acquire, ClientSettings, OnGap, Settings, split_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +42,6 @@ class ShareSettings(Settings):
         Settings.__post_init__(self)
         if not self.group_id:
             raise ValueError(f"group={self.group_id!r} is not the name of a group")
-        if self.acquire not in ("batches", "records"):
-            raise ValueError(f"acquire={self.acquire!r} is not 'batches' or 'records'")
-        if self.on_gap not in ("raise", "yield", "skip"):
-            raise ValueError(f"on_gap={self.on_gap!r} is not 'raise', 'yield' or 'skip'")
         if self.acquire_bytes > FRAME_SIZE_MAX // 2:
             raise ValueError(f"acquire_bytes={self.acquire_bytes} > {FRAME_SIZE_MAX // 2}")
 
@@ -85,12 +79,5 @@ def share_settings(
 ) -> tuple[ClientSettings, ShareSettings]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
     check_names("share consumer", options, ShareOptions.__annotations__, _NAMED_BY_SHARE_CONSUMER)
-    common = {field.name for field in fields(ClientSettings)}
-    of_client: dict[str, Any] = {}
-    of_share: dict[str, Any] = {}
-    for name, value in options.items():
-        (of_client if name in common else of_share)[name] = value
-    return (
-        ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client),
-        ShareSettings(group_id=group, explicit=explicit, on_gap=on_gap, **of_share),
-    )
+    client, of_share = split_options(bootstrap, options)
+    return client, ShareSettings(group_id=group, explicit=explicit, on_gap=on_gap, **of_share)

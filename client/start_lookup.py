@@ -19,11 +19,12 @@ from functools import partial
 from .assigned import PartitionState
 from .completion import Completion
 from .engine import Call, Engine
-from .errors import BrokerError, SegbrokerError, UnknownTopicOrPartition
+from .errors import BrokerError, UnknownTopicOrPartition, as_told
 from .holding import Fail, Holding
-from .log_changes import LogChanges, bug
+from .log_changes import LogChanges
 from .lookups import END_TIME, START_TIME, FoundOffset, look_up, topics_known
 from .records import TopicPartition
+from .settings import ConsumerSettings
 from .starting import is_from_end, is_offset, needs_end, offset_of, start_time
 
 
@@ -33,13 +34,13 @@ class StartLookup:
     def __init__(
         self,
         engine: Engine,
+        settings: ConsumerSettings,
         states: Mapping[TopicPartition, PartitionState],
         touched: Collection[PartitionState],
         holding: Holding,
         changes: LogChanges,
         *,
         stop_at_end: bool,
-        isolation_level: int,
         fail: Fail,
         found: Callable[[], object],
     ) -> None:
@@ -48,12 +49,12 @@ class StartLookup:
         # The caller names what is read, partition by partition.
         self.is_named = False
         self._engine = engine
+        self._settings = settings
         self._states = states
         self._touched = touched
         self._holding = holding
         self._changes = changes
         self._stop_at_end = stop_at_end
-        self._isolation_level = isolation_level
         self._fail = fail
         self._found = found
         self._now_ms = 0
@@ -80,10 +81,7 @@ class StartLookup:
                 for state in wanted:
                     state.resolving = True
                 question = _find_starts(
-                    self._engine,
-                    wanted,
-                    stop_at_end=self._stop_at_end,
-                    isolation_level=self._isolation_level,
+                    self._engine, self._settings, wanted, stop_at_end=self._stop_at_end
                 )
                 call = self._engine.call(question, now_ms)
                 call.on_done(partial(self._answered, call, asked))
@@ -112,7 +110,7 @@ class StartLookup:
                     self._fail(why, state)
         # Where one goes on in another topic, that may be all that was wrong; else it comes again.
         if error is not None and len(current) == len(asked):
-            self._fail(error if isinstance(error, SegbrokerError) else bug(error))
+            self._fail(as_told(error))
         for state in current:
             # A bounded reading that begins behind its end would end without a word.
             is_beyond = state.stop_offset is not None and state.fetch_offset > state.stop_offset
@@ -122,7 +120,11 @@ class StartLookup:
 
 
 def _find_starts(
-    engine: Engine, wanted: Sequence[PartitionState], *, stop_at_end: bool, isolation_level: int
+    engine: Engine,
+    settings: ConsumerSettings,
+    wanted: Sequence[PartitionState],
+    *,
+    stop_at_end: bool,
 ) -> Call[dict[TopicPartition, BrokerError]]:
     """Give each of the partitions its position, and with `stop_at_end` its end; those that are not
     served, and why."""
@@ -144,7 +146,7 @@ def _find_starts(
         asked = {tp: time for tp, time in asked.items() if tp not in unserved}
         if not asked:
             return {}
-        level = isolation_level
+        level = settings.isolation_level
         return (yield from look_up(engine, asked, isolation_level=level, unserved=unserved))
 
     views = yield from topics_known(engine, {state.tp.topic for state in wanted})

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .records import TopicPartition
+from .records import TopicPartition, grouped
 
 
 class Claimant(NamedTuple):
@@ -91,10 +91,7 @@ def _by_quota(kept: Dealt, free: list[TopicPartition]) -> None:
 
 
 def _by_balance(kept: Dealt, free: list[TopicPartition], members: Sequence[Claimant]) -> None:
-    readers: dict[str, list[str]] = {}
-    for member in members:
-        for topic in member.topics:
-            readers.setdefault(topic, []).append(member.member_id)
+    readers = grouped((topic, member.member_id) for member in members for topic in member.topics)
     fresh = set(free)
     for tp in sorted(free, key=lambda tp: (len(readers[tp.topic]), tp)):
         least = min(readers[tp.topic], key=lambda member_id: len(kept[member_id]))

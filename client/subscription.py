@@ -14,17 +14,15 @@ the caller hears so.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
 
 from .assigned import PartitionState
+from .cluster import PARTITIONS_COUNT_MAX
 from .early import Early
 from .engine import Engine
 from .errors import PeerError, SegbrokerError, UnknownTopicOrPartition
 from .records import TopicPartition
 from .silence import Silence
 from .starting import Start
-
-PARTITIONS_COUNT_MAX: Final = 100_000
 
 
 class Subscription:

@@ -35,7 +35,7 @@ from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
 from time import sleep
-from typing import TypeVar
+from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
 from .clock import now_ms
@@ -53,6 +53,7 @@ from .errors import (
     ClosedError,
     ConnectionLost,
     SegbrokerError,
+    bug,
 )
 from .plain_lock import WITHIN
 from .reaching import Reaching
@@ -63,6 +64,11 @@ from .transport import SocketAddress, Transport, Wait, resolve
 from .waiting import wait_done
 
 T = TypeVar("T")
+
+OWN_THREAD: Final = (
+    "this is the client's own thread, in which the handlers of its log run: a call that waits here"
+    " would wait for itself"
+)
 
 
 class ThreadDriver(Driver):
@@ -127,9 +133,7 @@ class ThreadDriver(Driver):
             self._start_thread()
         except (OSError, RuntimeError) as exc:  # no descriptors, or no thread
             why = (isinstance(exc, OSError) and exc.strerror) or exc
-            raise BrokerUnreachable(
-                f"the system has no room for a client: {why}", may_be_done=False
-            ) from exc
+            raise BrokerUnreachable(f"the system has no room for a client: {why}") from exc
         try:
             self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
@@ -159,10 +163,14 @@ class ThreadDriver(Driver):
         self._thread = None
 
     def stop(self) -> None:
-        """End everything under way (ClosedError) and join the thread.  Again: nothing."""
+        """End everything under way (ClosedError) and join the thread.  Again: nothing.
+
+        Raises BusyError where it would wait for itself, see `wait`; it goes on then.
+        """
         thread = self._thread
         if thread is None:
             return
+        self._check_may_wait()
         with self.lock:
             self._stopping = True
         self._wake()
@@ -274,7 +282,7 @@ class ThreadDriver(Driver):
 
     def _check_may_wait(self) -> None:
         if threading.current_thread() is self._thread:
-            raise BusyError("in the client's own thread (a handler of its log?) nothing can wait")
+            raise BusyError(OWN_THREAD)
         if self.lock.is_mine:
             raise BusyError(WITHIN)
 
@@ -300,8 +308,7 @@ class ThreadDriver(Driver):
                 self._run_last(engine, last, timeout_ms)
         except BaseException as exc:
             # A bug.  Whoever waits must hear of it; the thread has nobody to tell.
-            error = SegbrokerError(f"bug in the client: {exc!r}")
-            error.__cause__ = exc
+            error = bug(exc)
         with self.lock:
             engine.close(now_ms(), error)
             self._apply_closed(engine)
@@ -544,6 +551,21 @@ class ThreadDriver(Driver):
                     self._selector.unregister(transport.socket)
                 if not transport.is_sending:
                     transport.close()
+
+
+class Blocking:
+    """A client that is open in a `with` block, or from `open` to `close`."""
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def open(self) -> Self:
+        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
+
+        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
+        a forked worker.  Raises as entering the block.
+        """
+        return self.__enter__()
 
 
 def _beside(work: Callable[[], None], name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a transactional producer asks: the larger requests, and the error codes of the answers.
+"""What a transactional producer asks: the larger requests.
 
 Who asks when stands in transactions.py.
 """
@@ -8,22 +8,16 @@ from typing import Final
 
 from segbroker.protocol.messages_transactions import (
     AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnRequestTopic,
-    AddPartitionsToTxnResponse,
-    EndTxnResponse,
-    InitProducerIdResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
 )
-from segbroker.protocol.schema import Message
 
 from .group_offsets import CommittedOffset, GroupMetadata
 from .identity import Identity
-from .records import TopicPartition
+from .records import TopicPartition, grouped
 
 # What makes something a part of the transaction.
 PARTS: Final = (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest)
@@ -33,16 +27,13 @@ def partitions_request(
     transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
     """These take part (protocol 1)."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
         v3_and_below_producer_epoch=identity.epoch,
         v3_and_below_topics=[
-            AddPartitionsToTxnRequestTopic(name=name, partitions=partitions)
-            for name, partitions in topics.items()
+            AddPartitionsToTxnRequestTopic(name=name, partitions=numbers)
+            for name, numbers in grouped(partitions).items()
         ],
     )
 
@@ -76,19 +67,3 @@ def offsets_request(
             TxnOffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()
         ],
     )
-
-
-def codes_of(reply: Message) -> set[int]:
-    """All error codes in an answer, 0 for what went well."""
-    match reply:
-        case AddPartitionsToTxnResponse():
-            return {
-                row.partition_error_code
-                for topic in reply.results_by_topic_v3_and_below
-                for row in topic.results_by_partition
-            }
-        case TxnOffsetCommitResponse():
-            return {row.error_code for topic in reply.topics for row in topic.partitions}
-        case InitProducerIdResponse() | AddOffsetsToTxnResponse() | EndTxnResponse():
-            return {reply.error_code}
-    raise AssertionError(f"not an answer about a transaction: {reply}")

@@ -53,7 +53,7 @@ from segbroker.protocol.schema import Message
 from .accumulator import Accumulator
 from .backoff import Backoff
 from .completion import Completion
-from .coordinator import GROUP_KEY, TRANSACTION_KEY, Coordinator
+from .coordinator import GROUP_KEY, TRANSACTION_KEY, Coordinator, codes_in
 from .engine import Call, Engine, Pause, Until
 from .errors import (
     BrokerError,
@@ -71,7 +71,7 @@ from .identity import Identity
 from .producer_batch import PartitionQueue
 from .records import TopicPartition
 from .spoken import AtNewest
-from .transaction_requests import PARTS, codes_of, offsets_request, partitions_request
+from .transaction_requests import PARTS, offsets_request, partitions_request
 
 FEATURE: Final = "transaction.version"
 # Of these the broker says that the identity is not the one it knows (any more).
@@ -293,6 +293,9 @@ class Transactions:
         to another producer: its end says which.  However it fails, the transaction can only be
         aborted then.  That a record was refused is for its end to tell.
         """
+        if not isinstance(group, GroupMetadata):
+            kind = type(group).__name__
+            raise TypeError(f"group is a {kind}, not the consumer's group_metadata")
         self._check_open()
         if not offsets:
             return
@@ -443,8 +446,8 @@ class Transactions:
         backoff = Backoff(self._engine.random, 10, 500)
         while True:
             asked = AtNewest(request) if self.is_second else request
-            reply = yield from coordinator.ask(asked, codes_of)
-            codes = codes_of(reply) - {ErrorCode.NONE}
+            reply = yield from coordinator.ask(asked)
+            codes = codes_in([reply]) - {ErrorCode.NONE}
             if not codes:
                 return reply
             if codes & FENCING and isinstance(request, PARTS):
@@ -546,6 +549,15 @@ class Transactions:
 
     def close(self, error: SegbrokerError) -> None:
         self._wanted.clear()
+
+
+def not_aborted(failure: SegbrokerError, exc: BaseException) -> None:
+    """An abort because of `exc` has failed: said in a note on that, or raised where it is why the
+    rest failed, too."""
+    if isinstance(failure, ProducerFenced) and isinstance(exc, SegbrokerError):
+        raise failure from exc
+    # The broker aborts it in time, at the latest when the next producer of the name begins.
+    exc.add_note(f"aborting the transaction failed too: {failure}")
 
 
 def _outside() -> NoTransaction:

@@ -13,6 +13,7 @@ Limits: an entry for each partition that is read; a line names NAMES_MAX of them
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from .absence import AWAY_MS, Notice
 from .errors import SegbrokerError
@@ -23,13 +24,11 @@ TOLD_AFTER_MS = AWAY_MS
 NAMES_MAX = 5
 
 
+@dataclass(slots=True)
 class _Missing:
-    __slots__ = ("is_told", "since_ms", "why")
-
-    def __init__(self, since_ms: int, why: SegbrokerError) -> None:
-        self.since_ms = since_ms
-        self.why = why
-        self.is_told = False
+    since_ms: int
+    why: SegbrokerError
+    is_told: bool = False
 
 
 class Unserved:

@@ -6,14 +6,17 @@ instant it comes.
 
 import math
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from .clock import now_ms
 from .completion import Waitable
 from .errors import TimedOut
 
 # How often a main thread that waits looks whether a signal has come.
 LOOK_S: Final = 0.04
+FOR_EVER_MS: Final = 1 << 62
 
 
 def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
@@ -44,7 +47,20 @@ def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
             what.forget(wake)
 
 
-def wait_result(what: Waitable, timeout: float | None) -> None:
-    """Wait until done; TimedOut when `timeout` (seconds) passed first."""
-    if not wait_done(what, None if timeout is None else timeout * 1000):
-        raise TimedOut(f"not done within {timeout} s; it goes on in the background")
+def as_ms(timeout: float | None) -> int | None:
+    """Seconds of a caller's in milliseconds; None: he gives no time.  TypeError for what is no
+    number, ValueError for NaN."""
+    if timeout is None:
+        return None
+    if not isinstance(timeout, int | float):
+        raise TypeError(f"timeout={timeout!r} is not a number of seconds")
+    return int(min(timeout * 1000, FOR_EVER_MS))
+
+
+def wait_all(all_of: Iterable[Waitable], timeout: float | None) -> None:
+    """Wait until all are done; TimedOut when `timeout` (seconds) passed first."""
+    left_ms = as_ms(timeout)
+    ends_ms = None if left_ms is None else now_ms() + left_ms
+    for what in all_of:
+        if not wait_done(what, None if ends_ms is None else ends_ms - now_ms()):
+            raise TimedOut(f"not done within {timeout} s; it goes on in the background")

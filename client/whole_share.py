@@ -39,9 +39,7 @@ from segbroker.protocol.messages_groups import (
     DescribeGroupsResponse,
     DescribeGroupsResponseGroup,
 )
-from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
 from .completion import Completion
 from .coordinator import Coordinator
 from .engine import Call, Engine
@@ -78,7 +76,7 @@ class WholeShare:
         self._engine = engine
         self._ask_group = ask
         self._answered = answered
-        self._backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+        self._backoff = engine.backoff()
         self._is_wanted = False
         self._is_asking = False
         self._ask_ms = 0
@@ -140,8 +138,7 @@ def is_target_reached(
     reply = yield from coordinator.ask(
         ConsumerGroupDescribeRequest(
             group_ids=[coordinator.key], include_authorized_operations=False
-        ),
-        _codes,
+        )
     )
     assert isinstance(reply, ConsumerGroupDescribeResponse)
     (group,) = reply.groups
@@ -168,7 +165,7 @@ def is_all_assigned(
     given: what it has, by the ids of the topics, for a group of KIP-848.
     is_late: whether a rebalance would be over: what is nobody's then is left out by the strategy.
     """
-    reply = yield from coordinator.ask(DescribeGroupsRequest(groups=[coordinator.key]), _codes)
+    reply = yield from coordinator.ask(DescribeGroupsRequest(groups=[coordinator.key]))
     assert isinstance(reply, DescribeGroupsResponse)
     (group,) = reply.groups
     if group.group_state == DEAD:
@@ -199,8 +196,3 @@ def _partitions(
         for topic in assignment.topic_partitions
         for partition in topic.partitions
     }
-
-
-def _codes(reply: Message) -> set[int]:
-    assert isinstance(reply, ConsumerGroupDescribeResponse | DescribeGroupsResponse)
-    return {group.error_code for group in reply.groups}

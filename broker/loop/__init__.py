@@ -16,7 +16,9 @@ Nothing here knows a request or a topic.  A module imports only what stands abov
     address_line    addresses take turns
     half_requests   ... for the memory of requests that are not whole yet
     address_turns   ... with work of which only so much is done at once, and each has a share
-    lanes           the threads in which everything runs that may block on a disk
+    thread_job      what a thread does for a task
+    workers         threads that are there from the start
+    lanes           ... in which everything runs that may block on a disk
     address_threads ... with what is computed in threads
     strangers       ... who has not logged in yet
     large_requests  how much memory may be taken by what they are decoded to

@@ -12,47 +12,14 @@ wait in it; whoever gives up leaves it.  What has begun is ended, also for who g
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 from .address_line import AddressLine
+from .thread_job import ThreadJob
 
 T = TypeVar("T")
-
-
-class _Job(Generic[T]):
-    """What somebody in the line wants to have computed."""
-
-    __slots__ = ("_error", "_function", "_token", "_value", "ended", "has_begun")
-
-    def __init__(self, function: Callable[[], T]) -> None:
-        self._function = function
-        self._token = trio.lowlevel.current_trio_token()
-        self._value: T
-        self._error: BaseException | None = None
-        self.has_begun = False
-        self.ended = trio.Event()
-
-    def compute(self) -> None:
-        """In a thread.  Never raises."""
-        try:
-            self._value = self._function()
-        except BaseException as exc:
-            self._error = exc
-        with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self.ended.set)
-
-    def result(self) -> T:
-        """Once it has ended.  Raises what the function has raised."""
-        error, self._error = self._error, None
-        if error is None:
-            return self._value
-        try:
-            raise error
-        finally:
-            del error  # the exception has this frame, and would be freed by the collector alone
 
 
 class AddressThreads:
@@ -64,7 +31,7 @@ class AddressThreads:
         """most: how many threads compute at the same time."""
         self._most = most
         self._threads = 0
-        self._line: AddressLine[_Job[Any]] = AddressLine()
+        self._line: AddressLine[ThreadJob[Any]] = AddressLine()
         self._lock = threading.Lock()  # of the line and of what a thread does at its end
 
     def __len__(self) -> int:
@@ -79,7 +46,7 @@ class AddressThreads:
 
         Raises RuntimeError: there is no thread, and the system has none.
         """
-        job = _Job(function)
+        job = ThreadJob(function)
         self._put(host, job)
         try:
             await job.ended.wait()
@@ -93,7 +60,7 @@ class AddressThreads:
             raise
         return job.result()
 
-    def _put(self, host: str, job: _Job[T]) -> None:
+    def _put(self, host: str, job: ThreadJob[T]) -> None:
         with self._lock:
             self._line.put(host, job)
             if self._threads == self._most:

@@ -20,6 +20,7 @@ from typing import TypeVar, TypeVarTuple
 import trio
 
 from .address_turns import AddressTurns
+from .workers import Workers
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -28,9 +29,11 @@ Ts = TypeVarTuple("Ts")
 class Lanes:
     """A fixed number of threads for blocking work."""
 
-    __slots__ = ("_computing", "_limiter", "_searching")
+    __slots__ = ("_computing", "_limiter", "_searching", "_workers")
 
     def __init__(self, threads: int) -> None:
+        """Raises RuntimeError: the system gives no further thread."""
+        self._workers = Workers(threads, "lane")
         self._limiter = trio.CapacityLimiter(threads)
         self._computing = trio.CapacityLimiter(max(1, threads // 2))
         self._searching = AddressTurns(max(1, threads // 2))
@@ -42,7 +45,8 @@ class Lanes:
 
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """`function(*args)` in a thread; its exceptions come out here."""
-        return await trio.to_thread.run_sync(function, *args, limiter=self._limiter)
+        async with self._limiter:
+            return await self._workers.run(function, *args)
 
     async def compute(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """As `run`, of what needs the processor for long, and gives up the interpreter for it."""
@@ -53,3 +57,7 @@ class Lanes:
         """As `run`, of a look-up for an address, when it is its turn."""
         async with self._searching.turn(host):
             return await self.run(function, *args)
+
+    def close(self) -> None:
+        """End the threads; nothing is run any more."""
+        self._workers.close()

@@ -7,7 +7,7 @@
 
 An unopened partition does not change, so it is looked at once, and again when that time has come or
 its settings were altered.  A broker with ten thousand idle partitions reads their manifests
-once, PEEKS_MAX per call; what is due is opened, OPENS_MAX per call, and then treated like the rest.
+once, PEEKS_MAX per call; what is due is opened, as many per call, and then treated like the rest.
 What cannot be opened is tried again AGAIN_MS later, and what cannot be read is opened then; what
 could not be looked at for want of a descriptor is looked at in the next round.
 
@@ -33,7 +33,8 @@ from ..settings.topic_config import Durability, FullPolicy, TopicConfig
 log = structlog.get_logger()
 
 PEEKS_MAX: Final = 20
-OPENS_MAX: Final = 2
+OPENS_MAX: Final = PEEKS_MAX
+"""Of ten thousand that are due at once, as behind a long pause, the last goes in some minutes."""
 LOOKS_MAX: Final = 500
 """Partitions whose due time is compared, per call."""
 NEVER: Final = 1 << 62

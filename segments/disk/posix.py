@@ -49,12 +49,10 @@ class Platform:
             }
 
 
-def _is_at(path: str, fd: int, size: int = 0) -> bool:
-    """Whether a path leads to the file that is open, and it has at least `size` bytes; True where
-    it cannot be told."""
+def _is_at(path: str, held: os.stat_result) -> bool:
+    """Whether a path leads to the file that is held; True where it cannot be told."""
     try:
-        found = os.fstat(fd)
-        return found.st_size >= size and os.path.samestat(found, os.stat(path))
+        return os.path.samestat(held, os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
@@ -133,7 +131,11 @@ class PosixFile:
         return os.fstat(self._fd).st_size
 
     def is_in_place(self, size: int = 0) -> bool:
-        return _is_at(self.path, self._fd, size)
+        try:
+            held = os.fstat(self._fd)
+        except OSError:
+            return True
+        return held.st_size >= size and _is_at(self.path, held)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -149,6 +151,7 @@ class PosixLock:
         self._fd = fd
         self._path = path
         self._owner = os.getpid()
+        self._held = os.fstat(fd)  # once: it is asked with each path of the directory
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
@@ -158,7 +161,7 @@ class PosixLock:
             os.close(fd)
 
     def is_in_place(self) -> bool:
-        return _is_at(self._path, self._fd)
+        return _is_at(self._path, self._held)
 
 
 class PosixStorage:

@@ -187,12 +187,14 @@ class FailingPartition(PartitionView, ABC):
                     opened.on_damage = self.mend
                     opened.ready.missed += old.ready.missed
                     self._log = opened  # under the locks: who waits for one goes by this one
-        except (OSError, StorageError) as exc:
+        except Exception as exc:  # for want of memory, too: whatever it is, it is tried again
             self._retry.failed(now_ms, passes=passes)
-            self.why_still = "" if passes else str(exc)
+            why = str(exc) or repr(exc)
+            self.why_still = "" if passes else why
             if not passes:
                 old.give_back()
-            log.warning("still_read_only", path=old.paths.folder, error=str(exc))
+            is_a_bug = not isinstance(exc, OSError | StorageError)
+            log.warning("still_read_only", path=old.paths.folder, error=why, exc_info=is_a_bug)
             return False
         self._retry.succeeded()
         # Reads go on throughout: plans made before the swap keep the old files pinned.
@@ -242,7 +244,7 @@ class FailingPartition(PartitionView, ABC):
         try:
             opened = self._reopen(now_ms)
             self._begin_anew(opened)
-        except (OSError, StorageError) as exc:
+        except Exception as exc:
             # Retention goes on in `old` on a full disk.
             cause = exc.__cause__
             if opened is None and isinstance(cause, OSError) and cause.errno not in PASSING_ERRNOS:

@@ -224,14 +224,17 @@ class DiskHandler(MendingPartition):
                 check_wanted(opened, self.topic, self.partition, batch, header, now_ms)
             try:
                 base_offset = opened.write(batch, header, now_ms)
+                if tracked:
+                    if stamped:  # as it stands in the log
+                        header = header._replace(max_timestamp=now_ms)
+                    opened.producers.apply(header, base_offset, batch)
             except NoDescriptor as exc:  # nothing was written: the next may be
                 raise DiskFull(self.topic, self.partition, exc) from exc
             except OSError as exc:
                 raise self._poison(exc) from exc
-            if tracked:
-                if stamped:  # as it stands in the log
-                    header = header._replace(max_timestamp=now_ms)
-                opened.producers.apply(header, base_offset, batch)
+            except Exception as exc:
+                self._left_half_done(exc)
+                raise
             segment = opened.active
         self._appended(opened, number, segment, batch, base_offset, now_ms)
         return AppendResult(
@@ -272,6 +275,9 @@ class DiskHandler(MendingPartition):
                 raise DiskFull(self.topic, self.partition, exc) from exc
             except OSError as exc:
                 raise self._poison(exc) from exc
+            except Exception as exc:
+                self._left_half_done(exc)
+                raise
             segment = opened.active
         if offsets is not None:
             self._appended(opened, number, segment, run, offsets[0], now_ms)
@@ -303,13 +309,23 @@ class DiskHandler(MendingPartition):
             if visible > self.high_watermark:
                 self.high_watermark = visible
         else:
-            self._journaling.add(data, opened, segment, base_offset, now_ms)
+            try:
+                self._journaling.add(data, opened, segment, base_offset, now_ms)
+            except Exception as exc:
+                self._left_half_done(exc)
+                raise
             if self.flushes_on_append:
                 self._journaling.flush_soon()
         if not self.wants_attention:
             self._ask_attention()
         if opened.active.number != number or opened.wants_ready:
             self._rolling.rolled(opened)
+
+    def _left_half_done(self, exc: Exception) -> None:
+        """An append ended between its write and the WAL, for want of memory mostly: as after a
+        failed write.  Behind such a hole the WAL would vouch for what it has not."""
+        number = errno.ENOMEM if isinstance(exc, MemoryError) else errno.EIO
+        self._poison(OSError(number, f"an append was left half done: {exc!r}"))
 
     def sync(self) -> None:
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly after a

@@ -2,7 +2,7 @@
 
 import errno
 import socket
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 import trio
@@ -15,11 +15,25 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
 )
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
+from segbroker.segments.log.producers import ProducerTable
+from segbroker.segments.log.segment import ActiveSegment
+from segbroker.segments.partition import failing
+from segbroker.segments.wal.pending import Pending
 
 from ..support.gated_storage import GatedStorage
-from ..support.wire_client import batch, connect, fetch_request, produce_request, values
+from ..support.wire_client import (
+    Closed,
+    WireClient,
+    batch,
+    connect,
+    fetch_request,
+    produce_request,
+    values,
+)
 from ..support.wire_transactions import Tx, until
 from .conftest import Events, serving
+
+NOW_MS = 1_700_000_000_000
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -232,7 +246,7 @@ async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_mor
         file = disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
         file.pwrite(bytes(len(batch(b"0"))), size)
         disk.sync_error = None
-        assert await trio.to_thread.run_sync(handler.try_recover, 1_700_000_000_000)
+        assert await trio.to_thread.run_sync(handler.try_recover, NOW_MS)
 
         async def is_writable() -> bool:
             return handler.read_only is None
@@ -242,6 +256,58 @@ async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_mor
         assert await produce(1) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
         assert [await produce(0), await produce(1)] == [(0, 1), (0, 2)]
         assert not broker.core.refusals.lowest
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "producer"),
+    [
+        (Pending, "add", (7, 0, 0)),
+        (ProducerTable, "apply", (7, 0, 0)),
+        (ActiveSegment, "add", (-1, -1, -1)),
+    ],
+)
+async def test_what_an_append_has_left_half_done_is_vouched_for_by_nothing(
+    where: type, what: str, producer: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory runs out between its write and the write-ahead log."""
+
+    async def produce(client: WireClient, value: bytes, by: tuple[int, int, int]) -> int:
+        request = produce_request("t", batch(value, producer=by))
+        reply = await client.ask(request, ProduceResponse, 9)
+        return reply.responses[0].partition_responses[0].error_code
+
+    def runs_out(*_: object, **__: object) -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    disk = GatedStorage()
+    async with serving(storage=disk, housekeeping_interval_ms=3_600_000) as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            await client.produce("t", b"before")
+            monkeypatch.setattr(where, what, runs_out)
+            with pytest.raises(Closed):
+                await produce(client, b"half done", producer)
+        handler = broker.core.topics.served["t", 0].handler
+        async with connect(broker.address) as client:
+            nobody = (-1, -1, -1)
+            assert await produce(client, b"behind", nobody) == ErrorCode.KAFKA_STORAGE_ERROR
+            monkeypatch.setattr(failing, "salvage", runs_out)
+            assert not await trio.to_thread.run_sync(handler.try_recover, NOW_MS)
+            assert await trio.to_thread.run_sync(handler.try_recover, NOW_MS + 3_600_000)
+
+            async def is_writable() -> bool:
+                return handler.read_only is None
+
+            await until(is_writable)
+            assert await produce(client, b"half done", producer) == 0
+            assert await produce(client, b"behind", nobody) == 0
+            kept = values(await client.fetch("t", 0))
+        image = disk.after_power_cut()
+    assert {b"before", b"half done", b"behind"} == set(kept)
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert values(await client.fetch("t", 0)) == kept
+        assert not broker.core.topics.manager.report.summary()["offsets_lost"]
 
 
 async def test_a_drain_waits_for_the_sync_of_what_is_in_flight() -> None:

@@ -385,6 +385,17 @@ def test_a_start_that_gets_no_thread_says_which_limits_there_are(tmp_path: Path)
     ]
 
 
+def test_the_threads_of_a_broker_are_there_from_the_start(tmp_path: Path) -> None:
+    """One that is started for a request may not be given any more, or waited for in vain."""
+    with running(tmp_path / "data", "--lanes=100") as daemon:
+        tasks = Path(f"/proc/{daemon.process.pid}/task")
+        before = {task.name for task in tasks.iterdir()}
+        assert len(before) > 100
+        with Producer(daemon.address) as producer:  # to partitions that are opened for it
+            producer.send_many("t", [bytes(100_000)] * 20)
+        assert {task.name for task in tasks.iterdir()} == before
+
+
 def test_a_start_that_gets_no_descriptor_says_which_limit_there_is(tmp_path: Path) -> None:
     words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
     told = 0

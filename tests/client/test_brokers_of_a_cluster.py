@@ -159,7 +159,7 @@ def test_who_waits_for_a_broker_in_vain_hears_why_it_cannot_be_reached() -> None
     done = world.engine.call(call, world.now_ms, timeout_ms=5_000)
     world.run(lambda: done.done)
     where = "10.0.0.1:9002 could not be reached in time: 10.0.0.1: refused"
-    with pytest.raises(TimedOut, match=f"not done before its deadline; last: {where}"):
+    with pytest.raises(TimedOut, match=f"not done within 5000 ms; last: {where}"):
         done.result()
     assert not world.engine.network.nodes[OTHER, CONTROL].waiting
 
@@ -188,7 +188,8 @@ def test_so_many_requests_wait_for_a_broker_and_further_ones_are_refused(
     ask(world.now_ms + 1_000)
     (refused,) = said
     assert isinstance(refused, BrokerUnreachable)
-    assert refused.message == "10 requests wait for 10.0.0.1:9002 already"
+    assert refused.message == "not sent: 10 requests wait for 10.0.0.1:9002 already"
+    assert not refused.may_be_done
     network.step(world.now_ms + 1_000)
     assert len(said) == 1 + MOST // 2, "those whose time is over"
     assert not any(late.may_be_done for late in said[1:] if isinstance(late, TimedOut))
@@ -205,7 +206,9 @@ def test_a_broker_that_takes_no_records_as_they_are_sent_is_not_asked_again(acks
     deliveries = [sender.send("t", b"%d" % number) for number in range(3)]
     sender.flush()
     for delivery in deliveries:
-        with pytest.raises(SegbrokerError, match=r"does not take this request|has no version of"):
+        with pytest.raises(
+            SegbrokerError, match="has no version of PRODUCE that this client speaks"
+        ):
             delivery.metadata()
     assert not any(isinstance(request, ProduceRequest) for request in world.broker.requests)
     assert not sender.accumulator.unfinished_count

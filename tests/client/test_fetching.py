@@ -58,7 +58,6 @@ class Reader:
         self.fetching = Fetching(
             world.engine,
             ConsumerSettings(**settings),
-            world.random,
             wake_by=lambda at_ms: None,
             stop_at_end=stop_at_end,
         )

@@ -82,7 +82,7 @@ class Loading:
                 self.is_asked.set()
                 while not self.is_ready.is_set():
                     yield Pause(10)
-            reply: Message = yield from ask(coordinator, request, *args)  # type: ignore[arg-type]
+            reply: Message = yield from ask(coordinator, request, *args)
             return reply
 
         patch.setattr(Coordinator, "ask", wait)

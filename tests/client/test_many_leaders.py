@@ -2,6 +2,7 @@
 
 import pytest
 
+from segbroker.client.fetching import Fetching
 from segbroker.client.settings import ConsumerSettings
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.headers import parse_request_header
@@ -9,6 +10,21 @@ from segbroker.protocol.messages_core import FetchRequest
 
 from .simulated import World
 from .test_fetching import Reader, store
+
+
+def silenced(world: World, broker_id: int) -> list[memoryview]:
+    """What this broker is asked by fetches, which it does not answer."""
+    broker = world.cluster.brokers[broker_id]
+    answer, asked = broker.answer, []
+
+    def say_nothing(frame: memoryview) -> bytes | None:
+        if parse_request_header(frame).api_key != ApiKey.FETCH:
+            return answer(frame)
+        asked.append(frame)
+        return b""
+
+    broker.answer = say_nothing  # type: ignore[method-assign]
+    return asked
 
 
 @pytest.mark.parametrize("brokers", [2, 3, 7])
@@ -68,16 +84,7 @@ def test_a_partition_that_moved_is_not_waited_for_at_a_leader_of_before_that_is_
     world = World(create_topics=False, brokers=2, metadata_max_age_ms=1_000)
     (partition,) = world.cluster.create("a")
     store(partition, [b"there"])
-    silent = world.cluster.brokers[1]
-    answer, asked = silent.answer, []
-
-    def say_nothing(frame: memoryview) -> bytes | None:
-        if parse_request_header(frame).api_key != ApiKey.FETCH:
-            return answer(frame)
-        asked.append(frame)
-        return b""
-
-    silent.answer = say_nothing  # type: ignore[method-assign]
+    asked = silenced(world, 1)
     reader = Reader(world)
     reader.fetching.subscribe(["a"], "start")
     world.run(lambda: bool(asked))
@@ -85,3 +92,29 @@ def test_a_partition_that_moved_is_not_waited_for_at_a_leader_of_before_that_is_
     world.cluster.move("a", 0, 2)
     assert [record.value for record in reader.read(1)] == [b"there"]
     assert world.now_ms < asked_ms + world.settings.request_timeout_ms
+
+
+def test_who_takes_what_kept_a_leader_from_being_asked_wakes_who_asks() -> None:
+    """Beside a fetch that waits at another leader and has a part of what may be prefetched."""
+    world = World(create_topics=False, brokers=2)
+    partitions = world.cluster.create("a", 20)[1::2]
+    silenced(world, 1)
+    woken: list[int] = []
+    settings = ConsumerSettings(prefetch_bytes=10_000, fetch_bytes=5_000)
+    fetching = Fetching(world.engine, settings, wake_by=woken.append, stop_at_end=False)
+    fetching.subscribe(["a"], "start")
+    for partition in partitions:
+        store(partition, [b"x" * 500])
+    ends_ms = world.now_ms + 1_000
+    world.run(lambda: world.now_ms >= ends_ms)
+    asked_count = len(world.cluster.brokers[2].requests)
+    for partition in partitions:
+        store(partition, [b"x" * 500])
+    world.run(lambda: world.now_ms >= ends_ms + 1_000)
+    assert len(world.cluster.brokers[2].requests) == asked_count, "there is no room"
+    woken.clear()
+    while fetching.prefetched.take() is not None:
+        pass
+    assert woken
+    world.turn()
+    assert len(world.cluster.brokers[2].requests) > asked_count

@@ -1,5 +1,6 @@
 """What a program does wrong is said in a sentence, at once, and leaves the client as it was."""
 
+import math
 import re
 import signal
 import time
@@ -58,6 +59,7 @@ SENT_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "one value for many": (lambda p: p.send_many("t", b"x"), "values are a bytes: one value"),
     "a text among many": (lambda p: p.send_many("t", [b"a", "b"]), "value is a str"),
     "a wrong key of many": (lambda p: p.send_many("t", [b""], keys=[1]), "key is a int"),
+    "a text as time-out": (lambda p: p.flush("5"), "timeout='5' is not a number of seconds"),
     "a wrong time of many": (lambda p: p.send_many("t", [b""], timestamp_ms=1.5), "is a float"),
 }
 
@@ -130,6 +132,24 @@ def test_what_cannot_be_committed_is_said(daemon: Daemon, topic: str, mistake: s
         pytest.raises((TypeError, ValueError), match=re.escape(sentence)),
     ):
         member.commit(offsets)  # type: ignore[arg-type]  # the mistake
+
+
+def test_a_commit_may_have_all_the_time_and_none_that_is_no_number(
+    daemon: Daemon, topic: str
+) -> None:
+    with Consumer(daemon.address, topic, group=topic) as member:
+        member.commit({}, timeout=math.inf)
+        with pytest.raises(TypeError, match="timeout='5' is not a number of seconds"):
+            member.commit({}, timeout="5")  # type: ignore[arg-type]  # the mistake
+
+
+def test_offsets_of_a_group_that_only_its_name_is_given_of_are_refused(
+    daemon: Daemon, topic: str
+) -> None:
+    with Producer(daemon.address, transactional_id=topic) as producer, producer.transaction():
+        with pytest.raises(TypeError, match="group is a str, not the consumer's group_metadata"):
+            producer.send_offsets({(topic, 0): 1}, topic)  # type: ignore[arg-type]  # the mistake
+        producer.send(topic, b"committed all the same")
 
 
 ASKED_WRONGLY: dict[str, tuple[Mistake, str]] = {

@@ -72,7 +72,7 @@ class Sender:
             wall_ms=lambda: 1_700_000_000_000,
             wake_by=lambda at_ms: None,
         )
-        self.producing = Producing(world.engine, self.accumulator, world.random)
+        self.producing = Producing(world.engine, self.accumulator)
 
     def send(self, topic: str, value: bytes, **more: Any) -> Delivery:  # noqa: ANN401
         while True:

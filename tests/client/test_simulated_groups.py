@@ -36,6 +36,7 @@ from segbroker.protocol.messages_groups import (
     HeartbeatRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
+    OffsetFetchRequest,
 )
 from segbroker.protocol.schema import Message
 
@@ -1134,9 +1135,27 @@ def test_what_goes_before_it_was_said_to_be_assigned_is_not_told_at_all(
     assert first.told == told
 
 
-def test_what_comes_back_before_it_was_said_to_be_assigned_is_said_to_be_assigned_once() -> None:
-    """It was to go, and its commit was under way when it came back."""
-    world = GroupWorld(1, partitions=2, records=20)
+@pytest.mark.parametrize("assignors", [(), ("range",)], ids=["cooperative", "eager"])
+def test_what_goes_before_it_is_known_where_the_group_stands_is_not_told_at_all(
+    kind: type[GroupWorld], assignors: tuple[str, ...]
+) -> None:
+    """Another member has come before the first could begin to read."""
+    world = kind(1, partitions=2, records=20)
+    world.to_cut[OffsetFetchRequest.message_key] = 1_000
+    first = world.start(*assignors)
+    group = first.reading.group
+    world.run(lambda: len(group.owned()) == 2)
+    second = world.start(*assignors)
+    world.run(lambda: len(group.owned()) == len(second.reading.group.owned()) == 1)
+    world.to_cut.clear()
+    world.run(world.is_settled)
+    for member in (first, second):
+        assert member.told == [("assigned", sorted(member.owned))]
+
+
+def going_unsaid(world: GroupWorld) -> tuple[SimulatedMember, SimulatedMember]:
+    """One of whose two partitions the second is to go, before it was said to be assigned: its time
+    to hear of it is over, and a commit of it is not answered; and for whom it goes."""
     world.job_ms = lambda: 5_000
     second = world.start(auto_commit=False, rebalance_timeout_ms=4_000)
     first = world.start(commit_interval_ms=10**9, rebalance_timeout_ms=4_000)
@@ -1149,7 +1168,6 @@ def test_what_comes_back_before_it_was_said_to_be_assigned_is_said_to_be_assigne
     second.leave()
     world.committed.pop((TOPIC, 1), None)  # so that where it begins is to be committed
     world.run(lambda: first.owned == {0, 1})
-    told_count = len(first.told)
     # Nothing is to be committed of the one that stays, or joining would wait for the other's.
     commit = first.reading.commit({(TOPIC, 0): record.offset})
     done = first.reading.engine.call(commit, world.now_ms)
@@ -1158,7 +1176,16 @@ def test_what_comes_back_before_it_was_said_to_be_assigned_is_said_to_be_assigne
     third, generation = world.start(), membership.generation
     world.run(lambda: membership.generation > generation and membership.phase is Phase.STABLE)
     world.run(lambda: group.events.next_wake_ms() is not None)
-    world.run(lambda: group.events.next_wake_ms() is None)  # its time to hear of it is over
+    world.run(lambda: group.events.next_wake_ms() is None)
+    assert first.owned == {0, 1}, "it is being committed"
+    return first, third
+
+
+def test_what_comes_back_before_it_was_said_to_be_assigned_is_said_to_be_assigned_once() -> None:
+    """It was to go, and its commit was under way when it came back."""
+    world = GroupWorld(1, partitions=2, records=20)
+    first, third = going_unsaid(world)
+    told_count, membership = len(first.told), first.reading.group.membership
     world.kill(third)
     world.expel(third.reading.group.membership.member_id)
     generation = membership.generation
@@ -1168,6 +1195,23 @@ def test_what_comes_back_before_it_was_said_to_be_assigned_is_said_to_be_assigne
     first.busy_until_ms = world.now_ms
     world.run(world.is_settled)
     assert first.told[told_count:] == [("assigned", [1])]
+
+
+@pytest.mark.parametrize("how", ["lost", "closed"])
+def test_what_goes_before_it_was_said_to_be_assigned_is_not_heard_to_be_gone(how: str) -> None:
+    """Its commit is under way when all is lost, or the end comes."""
+    world = GroupWorld(1, partitions=2, records=20)
+    first, _ = going_unsaid(world)
+    told_count = len(first.told)
+    if how == "lost":
+        world.forget()
+        world.run(lambda: not first.owned)
+        first.busy_until_ms = world.now_ms
+        world.run(lambda: len(first.told) > told_count)
+    else:
+        world.to_cut.clear()
+        first.leave()
+    assert first.told[told_count] == ("lost" if how == "lost" else "revoked", [0])
 
 
 @pytest.mark.parametrize("offsets", [None, {(TOPIC, 0): 1}])

@@ -22,12 +22,14 @@ from segbroker.client import (
     AsyncProducer,
     AsyncShareConsumer,
     Consumer,
+    Deliveries,
     Producer,
     ShareConsumer,
 )
 from segbroker.client.async_driver import wait_done as async_wait_done
 from segbroker.client.backoff import Backoff
-from segbroker.client.completion import Completion, Waitable
+from segbroker.client.clock import now_ms
+from segbroker.client.completion import Completion, Waitable, Waker
 from segbroker.client.errors import (
     BY_CODE,
     AcknowledgeFailed,
@@ -44,6 +46,7 @@ from segbroker.client.errors import (
     UnknownServerError,
     broker_error,
 )
+from segbroker.client.inbox import Many
 from segbroker.client.producer_batch import PartitionQueue, ProducerBatch
 from segbroker.client.records import Gap
 from segbroker.client.settings import (
@@ -227,6 +230,29 @@ async def _waited_on_a_loop(what: Waitable) -> None:
     for _ in range(300):
         with anyio.move_on_after(0):
             await async_wait_done(what)
+
+
+class _Late(ProducerBatch):
+    """It is acknowledged while somebody waits for it, and that takes some of his time."""
+
+    __slots__ = ()
+
+    def on_done(self, waker: Waker) -> None:
+        begun_ms = now_ms()
+        while now_ms() < begun_ms + 2:
+            pass
+        self.finish(0, -1)
+        super().on_done(waker)
+
+
+def test_who_waits_in_vain_for_many_records_is_told_how_long_it_was_to_be() -> None:
+    """Not what was left of that when the last batch was waited for."""
+    many = Many("t", [b"a", b"b"], None, None, 0, None)
+    queue = PartitionQueue("t", 0, lambda at_ms: None)
+    batches = [_Late(queue, 0, 0), ProducerBatch(queue, 0, 0)]
+    many.span.runs[0] = [(0, 1, batches[0], 0), (1, 1, batches[1], 0)]
+    with pytest.raises(TimedOut, match=r"not done within 0\.01 s"):
+        Deliveries(many).result(timeout=0.01)
 
 
 @pytest.mark.parametrize("loop", [None, "trio", "asyncio"])

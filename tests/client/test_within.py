@@ -133,6 +133,26 @@ def test_a_finalizer_that_would_wait_for_its_own_thread_is_told(
         producer.send(topic, b"last").result(DEADLINE_S)
 
 
+def test_a_finalizer_that_closes_the_client_whose_thread_runs_it_is_told_and_nothing_is_lost(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread cannot wait for its own end; at the end of the program it is closed all the same,
+    and until then it goes on."""
+    producer = Producer(daemon.address, **NEVER).open()
+    consumer = Consumer(daemon.address, topic, group=topic).open()
+    delivery = producer.send(topic, b"waits")
+    for client in (producer, consumer):
+        within = Within(monkeypatch, ThreadDriver, "_look", client.close)
+        within.thread = client._driver.thread
+        client._driver.wake_by(0)
+        assert within.is_done.wait(DEADLINE_S)
+        assert isinstance(within.raised, BusyError)
+        assert ", open>" in repr(client)
+    assert delivery.result(DEADLINE_S).offset == 0
+    for client in (producer, consumer):
+        client.close()
+
+
 def test_a_handler_of_the_log_does_not_wait_for_what_it_sends(
     daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

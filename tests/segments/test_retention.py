@@ -349,8 +349,9 @@ def test_unopened_partitions_are_looked_at_a_few_at_a_time_and_once() -> None:
     for expected in (PEEKS_MAX, 2 * PEEKS_MAX, 2 * PEEKS_MAX, 2 * PEEKS_MAX):
         assert not unopened.step(manager.topics, lambda *_: False, NOW)
         assert len(reads) == expected
-    found = unopened.step(manager.topics, lambda *_: False, NOW + DAY)
-    assert len(found) == OPENS_MAX
+    due = [unopened.step(manager.topics, lambda *_: False, NOW + DAY) for _ in range(3)]
+    assert [*map(len, due)] == [OPENS_MAX, OPENS_MAX, 0]
+    assert {name for found in due for name in found} == {("t", n) for n in range(2 * PEEKS_MAX)}
     assert not Unopened(disk, "/data").step(manager.topics, lambda *_: False, None)
 
 

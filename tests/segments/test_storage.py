@@ -173,6 +173,26 @@ def test_an_open_file_knows_whether_its_path_leads_to_it(disk: tuple[Storage, st
     assert file.is_in_place(1), "nobody knows"
 
 
+def test_a_held_lock_is_looked_for_by_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is with each path of a data directory: seven times for a partition that is opened."""
+    lock = PosixStorage().lock(f"{tmp_path}/LOCK")
+    looked: list[object] = []
+    real = os.stat
+
+    def stat(path: str) -> os.stat_result:
+        looked.append(path)
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stat)
+        patch.setattr(os, "fstat", looked.append)
+        assert lock.is_in_place()
+    assert looked == [f"{tmp_path}/LOCK"]
+    lock.release()
+
+
 def test_rename_replaces(disk: tuple[Storage, str]) -> None:
     storage, root = disk
     replace_file(storage, f"{root}/a", b"new")

@@ -4,7 +4,8 @@
 |---|---|---|
 | `threading`, `SimpleQueue`, ThreadPoolExecutor | all of segments/ | threads.py |
 | `queue` | broker/loop/callbacks.py | threads.py |
-| trio.to_thread.run_sync | broker/loop/lanes.py | a thread of threads.py |
+| `Workers` | broker/loop/lanes.py | a thread of threads.py for each job |
+| trio.to_thread.run_sync | broker/access/key_source.py | a thread of threads.py |
 | trio.lowlevel.wait_readable, wait_writable, notify_closing | broker/, client/ | network.py |
 | select.epoll | broker/producing/express.py | poller.py |
 | `bind` | broker/server.py | a listener of network.py |
@@ -180,6 +181,7 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
         (segbroker.broker.groups.group_members, "uuid4", uuid4),
         (segbroker.broker.apis.consumer_group_apis, "uuid4", uuid4),
         (segbroker.broker.loop.callbacks, "queue", queues),
+        (segbroker.broker.loop.lanes, "Workers", threads.Workers),
         (segbroker.broker.connections.connection, "time", timing),
         (segbroker.broker.producing.express, "select", polling),
         (segbroker.broker.producing.express, "time", timing),

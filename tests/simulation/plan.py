@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from segbroker.client.share_settings import Acquire
+from segbroker.client.settings import Acquire
 
 # What the nemesis can do; see nemesis.py.
 NETWORK: Final = ("cut", "cut_all", "slow_network")

@@ -588,3 +588,16 @@ async def _run_in_thread(threads: Threads, function: Callable[..., Any], args: A
     if not result:
         raise Killed
     return result[0]
+
+
+class Workers:
+    """As broker/loop/workers.py, with a thread for each job."""
+
+    def __init__(self, count: int, name: str) -> None:
+        pass
+
+    async def run(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401
+        return await _run_in_thread(current_threads(), function, args)
+
+    def close(self) -> None:
+        pass
