@@ -263,7 +263,7 @@ class GroupReading:
         self.committing.is_given()
         added = given - self._owned
         self._owned |= added
-        self._starts.look_up(given, now_ms)
+        self._starts.look_up(given - self._leaving, now_ms)
         self._fetching.notify()
 
     def settled(self) -> None:
@@ -322,6 +322,8 @@ class GroupReading:
         self._hold(going, True)
         # Of these the caller has nothing, and has not heard that they came.
         unread = going & self._starts.asked if self._on_assigned is not None else set()
+        for tp in unread:
+            self._starts.forget(tp)
         self._going_for_good |= unread
         self._given_up(unread)
         going -= unread
