@@ -253,11 +253,8 @@ class GroupReading:
         self._given = given
         self._prepare_until_ms = None
         self._is_committed_to_join = False
-        gone = self._overdue - given
-        self._keep(self._overdue & given)
+        self._lose(self._overdue - given)
         self._overdue.clear()
-        if gone:
-            self._lose(gone)
         self._keep(self._leaving & given)
         self._give_up(self._owned - given)
         self.committing.is_given()
@@ -273,7 +270,6 @@ class GroupReading:
         self._given = set()
         self._prepare_until_ms = None
         self._is_committed_to_join = False
-        self._overdue.clear()
         self._lose(set(self._owned))
 
     def kept_out(self, error: SegbrokerError) -> None:
