@@ -253,17 +253,14 @@ class GroupReading:
         self._given = given
         self._prepare_until_ms = None
         self._is_committed_to_join = False
-        gone = self._overdue - given
-        self._keep(self._overdue & given)
+        self._lose(self._overdue - given)
         self._overdue.clear()
-        if gone:
-            self._lose(gone)
         self._keep(self._leaving & given)
         self._give_up(self._owned - given)
         self.committing.is_given()
         added = given - self._owned
         self._owned |= added
-        self._starts.look_up(given, now_ms)
+        self._starts.look_up(given - self._leaving, now_ms)
         self._fetching.notify()
 
     def settled(self) -> None:
@@ -273,7 +270,6 @@ class GroupReading:
         self._given = set()
         self._prepare_until_ms = None
         self._is_committed_to_join = False
-        self._overdue.clear()
         self._lose(set(self._owned))
 
     def kept_out(self, error: SegbrokerError) -> None:
@@ -323,6 +319,8 @@ class GroupReading:
         self._hold(going, True)
         # Of these the caller has nothing, and has not heard that they came.
         unread = going & self._starts.asked if self._on_assigned is not None else set()
+        for tp in unread:
+            self._starts.forget(tp)
         self._going_for_good |= unread
         self._given_up(unread)
         going -= unread

@@ -1153,6 +1153,25 @@ def test_what_goes_before_it_is_known_where_the_group_stands_is_not_told_at_all(
         assert member.told == [("assigned", sorted(member.owned))]
 
 
+def test_what_goes_unheard_is_not_read_though_its_commit_waits(kind: type[GroupWorld]) -> None:
+    """Where the group stands there is answered before it has gone."""
+    world = kind(1, partitions=2, records=20)
+    first = world.start()
+    group, engine = first.reading.group, first.reading.engine
+    for kind_of_request in (OffsetFetchRequest, OffsetCommitRequest):
+        world.to_cut[kind_of_request.message_key] = 1_000
+    world.run(lambda: len(group.owned()) == 2)
+    engine.call(first.reading.commit({(TOPIC, 0): 0}), world.now_ms)
+    world.start()
+    world.run(lambda: bool(group._leaving))
+    del world.to_cut[OffsetFetchRequest.message_key]
+    world.run(lambda: bool(first.told))
+    assert len(group.owned()) == 2, "it is being committed"
+    world.to_cut.clear()
+    world.run(world.is_settled)
+    assert first.told == [("assigned", sorted(first.owned))]
+
+
 def going_unsaid(world: GroupWorld) -> tuple[SimulatedMember, SimulatedMember]:
     """One of whose two partitions the second is to go, before it was said to be assigned: its time
     to hear of it is over, and a commit of it is not answered; and for whom it goes."""
