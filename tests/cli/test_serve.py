@@ -475,6 +475,14 @@ def test_a_third_signal_ends_a_broker_that_can_do_nothing(tmp_path: Path) -> Non
         process.stdout.close()
 
 
+def test_what_the_encoding_of_the_output_does_not_have_is_escaped() -> None:
+    words = ("serve", "--data", "größe-€", "--show-config")
+    env = environment(PYTHONIOENCODING="latin-1")
+    shown = subprocess.run([*COMMAND, *words], capture_output=True, env=env, timeout=TIMEOUT_S)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert shown.stdout.startswith('data = "größe-\\u20ac"'.encode("latin-1"))
+
+
 def test_settings_that_are_shown_can_be_saved_and_read_again(tmp_path: Path) -> None:
     data = str(tmp_path / 'a "quoted" \\ name')
     env = {"SEGBROKER_INITIAL_USER": "admin", "SEGBROKER_INITIAL_PASSWORD": "se#cret"}
