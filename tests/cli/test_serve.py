@@ -12,6 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
 
 from segbroker.broker.configuration.config import BrokerConfig, keys
 from segbroker.cli.exit_codes import ExitCode
@@ -230,6 +236,18 @@ def test_a_certificate_that_is_none_is_said_in_words(tmp_path: Path) -> None:
     code, lines = with_tls(tmp_path, "--ssl-certificate", "c.pem", "--ssl-ca", "ca.pem")
     assert code == ExitCode.CONFIG
     assert lines[0].endswith("(c.pem): not PEM, or without the certificate or its private key")
+
+
+def test_of_an_encrypted_key_it_is_said_that_its_password_is_another(tmp_path: Path) -> None:
+    Authority(tmp_path)
+    key = ec.generate_private_key(ec.SECP256R1())
+    locked = BestAvailableEncryption(b"secret")
+    content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+    (tmp_path / "key.pem").write_bytes(content)
+    words = ("--ssl-certificate", "ca.pem", "--ssl-key", "key.pem", "--ssl-ca", "ca.pem")
+    code, lines = with_tls(tmp_path, *words)
+    assert code == ExitCode.CONFIG
+    assert lines[0].endswith("the private key is encrypted, and not by ssl_key_password")
 
 
 def test_a_key_of_another_certificate_is_a_wrong_setting(tmp_path: Path) -> None:
