@@ -218,9 +218,8 @@ class AsyncProducer:
     ) -> AsyncDelivery:
         """As `send`, but raises BusyError where that would wait."""
         self._driver.check_thread()
-        got = self._append(topic, value, key, headers, partition, timestamp_ms)
-        if isinstance(got, Completion):
-            raise self._accumulator.busy(topic, got)
+        append = self._accumulator.append_now
+        got = append(topic, value, key, headers, partition, timestamp_ms)
         assert type(got) is AsyncDelivery
         return got
 

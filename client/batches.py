@@ -40,7 +40,6 @@ from .columns import headers_size, size_of, total_size
 from .completion import Completion
 from .errors import (
     NAMED_MAX,
-    BusyError,
     DeliveryFailed,
     SegbrokerError,
     Undelivered,
@@ -112,14 +111,6 @@ class Batches:
             raise self.error.with_traceback(None)  # else it grows with each call
         if self.is_failing:
             self.raise_undelivered()  # nothing, where somebody has seen all of them meanwhile
-
-    def busy(self, topic: str, room: Completion[None]) -> BusyError:
-        """The error of a record that would have to wait for `room`."""
-        why = f"topic {topic!r}, or its partition, is being looked up"
-        if room is self._space:
-            limit = self.settings.buffer_bytes
-            why = f"{self.reserved_bytes} bytes of buffer_bytes={limit} are under way"
-        return BusyError(f"not sent: {why}; send() waits for that")
 
     def _queue_for(
         self, topic: str, key: bytes | None, partition: int | None

@@ -3,7 +3,7 @@
     given      its committed offset is looked up (group_starts); reading begins there
     to give up no more of its records are handed out; when the caller has gone past the record in
                hand, on_revoked is called, its position is committed, and the member joins again
-               without it
+               without it; one that is still looked up goes at once, and nobody hears of it
     lost       dropped at once; on_lost is called.  The member may not commit its position any more
 
 The callbacks run in the caller's thread or task, between two records: iteration is interrupted

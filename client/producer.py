@@ -240,11 +240,9 @@ class Producer(Blocking):
         timestamp_ms: int | None = None,
     ) -> SyncDelivery:
         """As `send`, but raises BusyError where that would wait."""
+        append = self._accumulator.append_now
         with self._lock.plain:
-            got = self._append(topic, value, key, headers, partition, timestamp_ms)
-        if isinstance(got, Completion):
-            self._driver.wake_by(0)
-            raise self._accumulator.busy(topic, got)
+            got = append(topic, value, key, headers, partition, timestamp_ms)
         assert type(got) is SyncDelivery
         return got
 
