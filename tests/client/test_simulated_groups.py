@@ -25,6 +25,7 @@ from segbroker.client.errors import (
     UnknownTopicOrPartition,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
+from segbroker.client.group_offsets import CommittedOffset
 from segbroker.client.membership import Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
@@ -1170,6 +1171,38 @@ def test_what_goes_unheard_is_not_read_though_its_commit_waits(kind: type[GroupW
     world.to_cut.clear()
     world.run(world.is_settled)
     assert first.told == [("assigned", sorted(first.owned))]
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_what_goes_before_it_is_known_where_the_group_stands_is_not_said_to_come(
+    kind: type[GroupWorld], comes_back: bool
+) -> None:
+    """That is answered while it waits for a commit that was asked for before."""
+    world = kind(1, partitions=2, records=20)
+    world.job_ms = lambda: 5_000
+    members = [world.start(auto_commit=False) for _ in range(2)]
+    world.run(lambda: all(len(member.owned) == 1 for member in members))
+    first, second = sorted(members, key=lambda member: min(member.owned))
+    group, told = first.reading.group, list(first.told)
+    loading = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1_000
+    world.refusals = list(loading)
+    second.leave()
+    world.run(lambda: len(group.owned()) == 2)
+    world.commit_refusals = list(loading)
+    commit = group.commit({TopicPartition(TOPIC, 0): CommittedOffset(1)})
+    done = first.reading.engine.call(commit, world.now_ms)
+    third = world.start()
+    world.run(lambda: group._leaving == {(TOPIC, 1)})
+    world.refusals.clear()
+    now_ms = world.now_ms
+    world.run(lambda: world.now_ms > now_ms + 1_000)
+    assert not done.done
+    if comes_back:
+        world.kill(third)
+        world.expel(third.reading.group.membership.member_id)
+    world.commit_refusals.clear()
+    world.run(world.is_settled)
+    assert first.told == told + [("assigned", [1])] * comes_back
 
 
 def going_unsaid(world: GroupWorld) -> tuple[SimulatedMember, SimulatedMember]:
