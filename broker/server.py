@@ -32,6 +32,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -165,7 +166,8 @@ class Broker:
         """Read the files of all certificates again: for connections from now on.  At any time: also
         of a broker that starts, or ends."""
         for certificate in self._own_certificates():
-            if self._lanes is not None:  # it has not ended meanwhile
+            assert self._lanes is not None, "it is there before them"
+            with suppress(trio.ClosedResourceError):  # it has ended meanwhile
                 await self._lanes.run(certificate.reload)
 
     def _own_certificates(self) -> list[Certificate]:
@@ -189,8 +191,7 @@ class Broker:
             await self._run_beside_pages(handle_signals, task_status)
         finally:
             if self._lanes is not None:
-                lanes, self._lanes = self._lanes, None
-                lanes.close()
+                self._lanes.close()
 
     async def _run_beside_pages(
         self, handle_signals: bool, task_status: trio.TaskStatus[tuple[str, int]]

@@ -82,7 +82,7 @@ def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         return _several(error, params)
     if isinstance(error, Failure):
         return error
-    for explain_kind in (_client, _broker_config, _storage, _protocol, _system, _threads):
+    for explain_kind in (_client, _broker_config, _storage, _protocol, _system, _short_of):
         failure = explain_kind(error, params)
         if failure is not None:
             return failure
@@ -339,7 +339,11 @@ def _certificate(error: OSError) -> Failure:
     return Failure(str(error), code, hint)
 
 
-def _threads(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+def _short_of(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    """Of threads or of memory, which Python has no errno for."""
+    if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
+        hint = "a limit of memory is reached: vm.overcommit_memory, LimitAS, ulimit -v"
+        return Failure("the system gives no further memory", ExitCode.SYSTEM, hint)
     if not isinstance(error, RuntimeError) or str(error) != _NO_THREAD:
         return None
     hint = "a limit of tasks or of memory is reached: TasksMax, pids.max, ulimit -u, ulimit -v"

@@ -33,11 +33,16 @@ class _Named(io.BufferedWriter):
 
 
 def named(stream: TextIO) -> TextIO:
-    """The same stream; what it raises has NAME as its `filename`."""
+    """The same stream; what it raises has NAME as its `filename`.
+
+    What the encoding of the terminal does not have (a group may have any name) is escaped, as
+    Python does it on standard error.
+    """
+    errors = stream.errors
     return io.TextIOWrapper(
         _Named(io.FileIO(stream.fileno(), "wb", closefd=False)),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="backslashreplace" if errors in ("strict", "surrogateescape") else errors,
         line_buffering=bool(stream.line_buffering),
     )
 

@@ -17,7 +17,7 @@ What is where, from the inside out; a module imports only what stands above it:
     accumulator
     batch_order identity                                 ... and the answers
     coordinator group_offsets                            who knows a group or a transactional id
-    transaction_requests transactions outcomes producing
+    transaction_requests transactions outcomes unheard producing
     lookups starting early silence consumed arrow assigned  the consumer's: values
     subscription
     prefetched log_bounds log_changes reply_walk unserved    ... what was lost, and what is told

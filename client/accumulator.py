@@ -29,7 +29,7 @@ from segbroker.protocol.record_batch import HEADER_SIZE
 from .batches import RECORD_OVERHEAD, Batches
 from .columns import as_bytes, headers_size
 from .completion import Completion
-from .errors import ClosedError, ConnectionLost, NoTransaction, SegbrokerError
+from .errors import BusyError, ClosedError, ConnectionLost, NoTransaction, SegbrokerError
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
 from .pending import partitions_for_keys, scatter
 from .producer_batch import PartitionQueue, TopicQueue, WakeBy
@@ -120,6 +120,26 @@ class Accumulator(Batches):
             return batch
         index = batch.add(value, key, pairs, timestamp_ms, more)
         return self._delivery(batch, index)
+
+    def append_now(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery:
+        """As `append`; BusyError where there is something to wait for, which goes on meanwhile."""
+        got = self.append(topic, value, key, headers, partition, timestamp_ms)
+        if not isinstance(got, Completion):
+            return got
+        self._wake_by(0)
+        why = f"topic {topic!r}, or its partition, is being looked up"
+        if got is self._space:
+            limit = self.settings.buffer_bytes
+            why = f"{self.reserved_bytes} bytes are under way, buffer_bytes={limit}"
+        raise BusyError(f"not sent: {why}; send() waits for that")
 
     def append_many(self, many: Many, *, at_once: bool = True) -> Completion[None] | bool:
         """Put the columns into batches; whether that is done, or what to wait for to go on.

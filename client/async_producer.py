@@ -87,7 +87,7 @@ class AsyncProducer:
         **options: Unpack[ProducerOptions],
     ) -> None:
         """As Producer."""
-        self._client, self._settings = producer_settings(bootstrap, options)
+        client, self._settings = producer_settings(bootstrap, options)
         self._driver = AsyncDriver()
         random = Random()
         self._accumulator = Accumulator(
@@ -101,7 +101,7 @@ class AsyncProducer:
             undisturbed=self._driver.undisturbed,
         )
         self._driver.is_awaited = self._accumulator.is_awaited
-        engine = Engine(self._client, random, create_topics=True)
+        engine = Engine(client, random, create_topics=True)
         self._producing = Producing(engine, self._accumulator)
         self._append = self._accumulator.append
         self._inboxes = self._accumulator.inboxes
@@ -111,7 +111,7 @@ class AsyncProducer:
         self._crowded: dict[Inbox, None] = {}
 
     def __repr__(self) -> str:
-        return said_of(self, self._client, self._driver.state)
+        return said_of(self, self._producing.engine.settings, self._driver.state)
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
@@ -218,9 +218,8 @@ class AsyncProducer:
     ) -> AsyncDelivery:
         """As `send`, but raises BusyError where that would wait."""
         self._driver.check_thread()
-        got = self._append(topic, value, key, headers, partition, timestamp_ms)
-        if isinstance(got, Completion):
-            raise self._accumulator.busy(topic, got)
+        append = self._accumulator.append_now
+        got = append(topic, value, key, headers, partition, timestamp_ms)
         assert type(got) is AsyncDelivery
         return got
 

@@ -40,7 +40,6 @@ from .columns import headers_size, size_of, total_size
 from .completion import Completion
 from .errors import (
     NAMED_MAX,
-    BusyError,
     DeliveryFailed,
     SegbrokerError,
     Undelivered,
@@ -112,14 +111,6 @@ class Batches:
             raise self.error.with_traceback(None)  # else it grows with each call
         if self.is_failing:
             self.raise_undelivered()  # nothing, where somebody has seen all of them meanwhile
-
-    def busy(self, topic: str, room: Completion[None]) -> BusyError:
-        """The error of a record that would have to wait for `room`."""
-        why = f"topic {topic!r}, or its partition, is being looked up"
-        if room is self._space:
-            limit = self.settings.buffer_bytes
-            why = f"{self.reserved_bytes} bytes of buffer_bytes={limit} are under way"
-        return BusyError(f"not sent: {why}; send() waits for that")
 
     def _queue_for(
         self, topic: str, key: bytes | None, partition: int | None
@@ -400,14 +391,20 @@ class Batches:
             raise DeliveryFailed(undelivered)
 
     def say_undelivered(self) -> str:
-        """What a DeliveryFailed of `take_undelivered` would say, "" where nothing failed unseen.
+        """What a DeliveryFailed of `take_undelivered` would say, "" where nothing failed unseen;
+        afterwards it is seen."""
+        text = self.why_undelivered
+        self.failed, self.failed_bytes = [], 0
+        return text
+
+    @property
+    def why_undelivered(self) -> str:
+        """The same, and it is not seen by that.
 
         Nothing is made per record: a program that Ctrl-C ends does not wait for a list of them.
         """
-        failed, self.failed = self.failed, []
-        self.failed_bytes = 0
-        count = sum(batch.undelivered_count for batch in failed)
-        records = chain.from_iterable(batch.undelivered() for batch in failed)
+        count = sum(batch.undelivered_count for batch in self.failed)
+        records = chain.from_iterable(batch.undelivered() for batch in self.failed)
         return say_undelivered(count, list(islice(records, NAMED_MAX))) if count else ""
 
     def drop_unsent(self, error: SegbrokerError) -> bool:

@@ -3,7 +3,7 @@
     given      its committed offset is looked up (group_starts); reading begins there
     to give up no more of its records are handed out; when the caller has gone past the record in
                hand, on_revoked is called, its position is committed, and the member joins again
-               without it
+               without it; one that is still looked up goes at once, and nobody hears of it
     lost       dropped at once; on_lost is called.  The member may not commit its position any more
 
 The callbacks run in the caller's thread or task, between two records: iteration is interrupted
@@ -254,18 +254,15 @@ class GroupReading:
         self._given = given
         self._prepare_until_ms = None
         self._is_committed_to_join = False
-        gone = self._overdue - given
-        self._keep(self._overdue & given)
+        self._lose(self._overdue - given)
         self._overdue.clear()
-        if gone:
-            self._lose(gone)
         self._keep(self._leaving & given)
         self._give_up(self._owned - given)
         self.committing.is_given()
         added = given - self._owned
         self._owned |= added
         self._starts.hear(self._topics.names, given)
-        self._starts.look_up(given, now_ms)
+        self._starts.look_up(given - self._leaving, now_ms)
         self._fetching.notify()
 
     def settled(self) -> None:
@@ -275,7 +272,6 @@ class GroupReading:
         self._given = set()
         self._prepare_until_ms = None
         self._is_committed_to_join = False
-        self._overdue.clear()
         self._lose(set(self._owned))
 
     def kept_out(self, error: SegbrokerError) -> None:
@@ -291,16 +287,15 @@ class GroupReading:
     def _reads(self, wanted: list[TopicPartition]) -> None:
         """It is known where the group stands in these."""
         self._hold(self._leaving.intersection(wanted), True)
-        coming = [tp for tp in wanted if tp not in self._going_for_good]
-        if self._on_assigned is not None and coming:
-            self._hold(coming, True)
+        if self._on_assigned is not None:
+            self._hold(wanted, True)
             self.events.tell(
                 Event(
                     News.ASSIGNED,
                     self._on_assigned,
-                    coming,
+                    wanted,
                     # What is being given up by now stays held, to its end.
-                    lambda: self._hold((self._owned - self._leaving) & set(coming), False),
+                    lambda: self._hold((self._owned - self._leaving) & set(wanted), False),
                 )
             )
         self._fetching.notify()
@@ -327,6 +322,8 @@ class GroupReading:
         self._hold(going, True)
         # Of these the caller has nothing, and has not heard that they came.
         unread = going & self._starts.asked if self._on_assigned is not None else set()
+        for tp in unread:
+            self._starts.forget(tp)
         self._going_for_good |= unread
         self._given_up(unread)
         going -= unread

@@ -113,16 +113,11 @@ class Producer(Blocking):
 
         Raises ValueError for a value that cannot be used.
         """
-        self._client, self._settings = producer_settings(bootstrap, options)
+        client, self._settings = producer_settings(bootstrap, options)
         self._driver = ThreadDriver()
         self._lock = self._driver.lock
-        self._accumulator, self._producing = self._make()
-        self._append = self._accumulator.append
-        self._inboxes = self._accumulator.inboxes
-
-    def _make(self) -> tuple[Accumulator, Producing]:
         random = Random()
-        accumulator = Accumulator(
+        self._accumulator = Accumulator(
             self._settings,
             random,
             now_ms=now_ms,
@@ -130,14 +125,16 @@ class Producer(Blocking):
             wake_by=self._driver.wake_by,
             wake_for_wait=self._driver.wake_for_wait,
             delivery=SyncDelivery,
-            lock=self._driver.lock,
-            undisturbed=self._driver.lock.undisturbed,
+            lock=self._lock,
+            undisturbed=self._lock.undisturbed,
         )
-        engine = Engine(self._client, random, create_topics=True)
-        return accumulator, Producing(engine, accumulator)
+        engine = Engine(client, random, create_topics=True)
+        self._producing = Producing(engine, self._accumulator)
+        self._append = self._accumulator.append
+        self._inboxes = self._accumulator.inboxes
 
     def __repr__(self) -> str:
-        return said_of(self, self._client, self._driver.state)
+        return said_of(self, self._producing.engine.settings, self._driver.state)
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
@@ -243,11 +240,9 @@ class Producer(Blocking):
         timestamp_ms: int | None = None,
     ) -> SyncDelivery:
         """As `send`, but raises BusyError where that would wait."""
+        append = self._accumulator.append_now
         with self._lock.plain:
-            got = self._append(topic, value, key, headers, partition, timestamp_ms)
-        if isinstance(got, Completion):
-            self._driver.wake_by(0)
-            raise self._accumulator.busy(topic, got)
+            got = append(topic, value, key, headers, partition, timestamp_ms)
         assert type(got) is SyncDelivery
         return got
 

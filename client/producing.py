@@ -34,6 +34,7 @@ from .outcomes import Outcomes
 from .producer_batch import PartitionQueue, ProducerBatch
 from .spoken import AtNewest, ById, Reply, Request
 from .transactions import Transactions
+from .unheard import Unheard
 
 
 class Producing:
@@ -58,6 +59,7 @@ class Producing:
         if self.settings.transactional_id is not None:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
         self._outcomes = Outcomes(engine, accumulator, self._identity, self.transactions)
+        self._unheard = Unheard(accumulator, engine.network.absences.say)
         engine.cluster.on_update.append(self._cluster_updated)
         engine.cluster.wanted_by.append(lambda: accumulator.topics)
 
@@ -99,6 +101,10 @@ class Producing:
         return done
 
     def step(self, now_ms: int) -> None:
+        self._go_on(now_ms)
+        self._unheard.look(now_ms)
+
+    def _go_on(self, now_ms: int) -> None:
         self._due_ms = None
         self._is_handed_over = False
         accumulator = self.accumulator
@@ -129,6 +135,8 @@ class Producing:
         ask_ms = self._identity.next_wake_ms()
         if ask_ms is not None and wakes:
             wakes.append(ask_ms)
+        if self._unheard.due_ms is not None:
+            wakes.append(self._unheard.due_ms)
         return min(wakes, default=None)
 
     def close(self, error: SegbrokerError) -> None:

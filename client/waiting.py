@@ -48,13 +48,13 @@ def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
 
 
 def as_ms(timeout: float | None) -> int | None:
-    """Seconds of a caller's in milliseconds; None: he gives no time.  TypeError for what is no
-    number, ValueError for NaN."""
+    """Seconds of a caller's in milliseconds, none fewer; None: he gives no time.  TypeError for
+    what is no number, ValueError for NaN."""
     if timeout is None:
         return None
     if not isinstance(timeout, int | float):
         raise TypeError(f"timeout={timeout!r} is not a number of seconds")
-    return int(min(timeout * 1000, FOR_EVER_MS))
+    return math.ceil(min(timeout * 1000, FOR_EVER_MS))
 
 
 def wait_all(all_of: Iterable[Waitable], timeout: float | None) -> None:

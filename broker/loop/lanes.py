@@ -44,7 +44,9 @@ class Lanes:
         return int(self._limiter.borrowed_tokens)
 
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """`function(*args)` in a thread; its exceptions come out here."""
+        """`function(*args)` in a thread; its exceptions come out here.
+
+        Raises trio.ClosedResourceError: behind `close`, also for who waited for a thread then."""
         async with self._limiter:
             return await self._workers.run(function, *args)
 

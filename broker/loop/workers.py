@@ -38,10 +38,13 @@ class Workers:
             raise
 
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """`function(*args)` in a thread; its exceptions come out here.  Not behind `close`.
+        """`function(*args)` in a thread; its exceptions come out here.
 
-        It runs to its end, even when its caller is cancelled meanwhile.
+        It runs to its end, even when its caller is cancelled meanwhile.  Raises
+        trio.ClosedResourceError: behind `close`, where no thread would come to it.
         """
+        if not self._count:
+            raise trio.ClosedResourceError
         job = ThreadJob(partial(function, *args))
         self._jobs.put(job)
         with trio.CancelScope(shield=True):

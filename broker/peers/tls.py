@@ -51,6 +51,8 @@ log = structlog.get_logger()
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+_ENCRYPTED: Final = b"ENCRYPTED"
+"""In the PEM of a key that needs a password, whatever its form."""
 RAW_LEAST: Final = 2 << 10
 RAW_OF_STRANGERS: Final = 512
 """The same, and all of it, before a login: however quick the last bytes were, the next may all be
@@ -402,6 +404,8 @@ class Certificate:
                 why = "not PEM, or without the certificate or its private key"
                 if setting == "ssl_ca":
                     why = "not PEM, or without a certificate"
+                elif any(_ENCRYPTED in _content(file) for file in given):
+                    why = "the private key is encrypted, and not by ssl_key_password"
             listeners = ", ".join(self.listeners)
             raise CertificateUnusable(
                 f"{setting} of listener {listeners} cannot be used ({named}): {why}"

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from segbroker.broker.configuration.config import BrokerConfig, merge
 from segbroker.broker.core import wall_ms
@@ -40,6 +40,7 @@ from segbroker.protocol.messages_core import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from segbroker.segments.disk.storage import Storage
 
 from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
@@ -59,8 +60,10 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @asynccontextmanager
-async def protected(authority: Authority, **keys: str | int | bool) -> AsyncIterator[Broker]:
-    settings: dict[str, str | int | bool] = {
+async def protected(
+    authority: Authority, **keys: str | int | bool | Storage
+) -> AsyncIterator[Broker]:
+    settings: dict[str, str | int | bool | Storage] = {
         "listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
         "ssl_certificate": str(authority.server()),
         "ssl_reload_interval_ms": 0,
@@ -535,6 +538,27 @@ async def test_certificates_are_read_again_while_the_broker_starts(
             disk.syncs.set()
         await becomes(lambda: bool(events.named("broker_started")))
         broker.drain()
+
+
+async def test_certificates_that_are_to_be_read_again_as_the_broker_ends_keep_nobody_waiting(
+    authority: Authority, events: Events
+) -> None:
+    disk = GatedStorage()
+    async with (
+        trio.open_nursery() as nursery,
+        protected(authority, storage=disk, lanes=1) as broker,
+    ):
+        core = broker.core
+        async with connect(broker.listeners[1].bound) as client:
+            await client.create("t")
+            await client.produce("t", b"0")
+        disk.syncs.clear()
+        broker.drain()
+        await becomes(lambda: bool(events.named("drain_began")) and core.lanes.busy == 1)
+        nursery.start_soon(broker.reload_certificate)  # behind the closing, in the only lane
+        await wait_all_tasks_blocked()
+        disk.syncs.set()
+    assert events.named("broker_stopped")
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

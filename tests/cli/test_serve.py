@@ -12,6 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
 
 from segbroker.broker.configuration.config import BrokerConfig, keys
 from segbroker.cli.exit_codes import ExitCode
@@ -232,6 +238,18 @@ def test_a_certificate_that_is_none_is_said_in_words(tmp_path: Path) -> None:
     assert lines[0].endswith("(c.pem): not PEM, or without the certificate or its private key")
 
 
+def test_of_an_encrypted_key_it_is_said_that_its_password_is_another(tmp_path: Path) -> None:
+    Authority(tmp_path)
+    key = ec.generate_private_key(ec.SECP256R1())
+    locked = BestAvailableEncryption(b"secret")
+    content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+    (tmp_path / "key.pem").write_bytes(content)
+    words = ("--ssl-certificate", "ca.pem", "--ssl-key", "key.pem", "--ssl-ca", "ca.pem")
+    code, lines = with_tls(tmp_path, *words)
+    assert code == ExitCode.CONFIG
+    assert lines[0].endswith("the private key is encrypted, and not by ssl_key_password")
+
+
 def test_a_key_of_another_certificate_is_a_wrong_setting(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     authority.server(), authority.server("other")
@@ -385,6 +403,27 @@ def test_a_start_that_gets_no_thread_says_which_limits_there_are(tmp_path: Path)
     ]
 
 
+@pytest.mark.parametrize(
+    "error", ["MemoryError", "trio.TrioInternalError('internal error') from MemoryError()"]
+)
+def test_a_broker_that_gets_no_memory_ends_with_a_sentence(tmp_path: Path, error: str) -> None:
+    script = (
+        "import segbroker.broker.server as server, trio\n"
+        f"def refused(*_): raise {error}\n"
+        "server.listen_all = refused\n"
+        "from segbroker.cli.main import main; main()\n"
+    )
+    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    run = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert run.returncode == ExitCode.SYSTEM
+    assert run.stderr.splitlines()[-2:] == [
+        "Error: the system gives no further memory",
+        "Hint: a limit of memory is reached: vm.overcommit_memory, LimitAS, ulimit -v",
+    ]
+
+
 def test_the_threads_of_a_broker_are_there_from_the_start(tmp_path: Path) -> None:
     """One that is started for a request may not be given any more, or waited for in vain."""
     with running(tmp_path / "data", "--lanes=100") as daemon:
@@ -452,6 +491,14 @@ def test_a_third_signal_ends_a_broker_that_can_do_nothing(tmp_path: Path) -> Non
         process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
+
+
+def test_what_the_encoding_of_the_output_does_not_have_is_escaped() -> None:
+    words = ("serve", "--data", "größe-€", "--show-config")
+    env = environment(PYTHONIOENCODING="latin-1")
+    shown = subprocess.run([*COMMAND, *words], capture_output=True, env=env, timeout=TIMEOUT_S)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert shown.stdout.startswith('data = "größe-\\u20ac"'.encode("latin-1"))
 
 
 def test_settings_that_are_shown_can_be_saved_and_read_again(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ class SimulatedMember:
         self.busy_until_ms = 0
         self.in_hand: Record | None = None
         self.told: list[tuple[str, list[int]]] = []
+        # What it has heard to be its own, and not to go.
+        self.heard: set[TopicPartition] = set()
         self.is_alive = True
         # What the application takes note of, and asks for more.
         self.expected: tuple[type[Exception], ...] = ()
@@ -112,6 +114,12 @@ class SimulatedMember:
 
     def _tell(self, what: str, partitions: list[TopicPartition]) -> None:
         self.told.append((what, [tp.partition for tp in partitions]))
+        if what == "assigned":
+            assert self.heard.isdisjoint(partitions), f"assigned again: {self.told}"
+            self.heard.update(partitions)
+        else:
+            assert self.heard.issuperset(partitions), f"never assigned: {self.told}"
+            self.heard.difference_update(partitions)
 
     @property
     def owned(self) -> set[int]:

@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from segbroker.client import (
     Admin,
     AsyncAdmin,
     AsyncConsumer,
+    AsyncDelivery,
     AsyncProducer,
     AsyncShareConsumer,
     BrokerUnreachable,
@@ -36,7 +38,7 @@ from segbroker.testing.embedded import EmbeddedBroker
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, start
 from ..support.ports import keep_port
-from ..support.waiting import within_one_of
+from ..support.waiting import DEADLINE_S, within_one_of
 from .conftest import Run
 
 
@@ -76,6 +78,27 @@ def test_send_gives_way_when_the_buffer_is_full(run: Run, daemon: Daemon, topic:
             with pytest.raises(BusyError):  # noqa: PT012
                 for _ in range(10_000):
                     producer.send_nowait(topic, b"x" * 5_000)
+
+    run(main)
+
+
+def test_a_topic_that_send_nowait_does_not_know_yet_is_looked_up(
+    run: Run, daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing else has the producer do anything."""
+    monkeypatch.setattr("segbroker.client.network.SETUP_TIMEOUT_MS", 1 << 40)
+
+    async def main() -> None:
+        async with AsyncProducer(
+            daemon.address, connect_timeout_ms=1 << 30, request_timeout_ms=1 << 30
+        ) as producer:
+            delivery: AsyncDelivery | None = None
+            with anyio.fail_after(DEADLINE_S):
+                while delivery is None:
+                    with suppress(BusyError):
+                        delivery = producer.send_nowait(topic, b"first")
+                    await anyio.sleep(0.01)
+            assert (await delivery).offset == 0
 
     run(main)
 

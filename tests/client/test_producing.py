@@ -1077,6 +1077,37 @@ def test_a_failure_that_the_caller_has_seen_is_not_said_again() -> None:
     assert [record.value for record in sender.accumulator.take_undelivered()] == [b"unseen"]
 
 
+def test_failures_that_nobody_looks_at_are_told_by_a_line_of_the_log() -> None:
+    """Else who sends for days, and never flushes, hears nothing."""
+    world = World()
+    world.broker.produce_errors = [ErrorCode.INVALID_RECORD] * 3
+    sender = Sender(world, linger_ms=0)
+
+    def fail(value: bytes) -> Delivery:
+        delivery = sender.send("a", value)
+        world.run(lambda: delivery.done)
+        return delivery
+
+    def told(seconds: int) -> list[str]:
+        end_ms = world.now_ms + 1_000 * seconds
+        world.run(lambda: world.now_ms >= end_ms)
+        return [notice.text for notice in world.engine.network.absences.take()]
+
+    seen = fail(b"seen")
+    with pytest.raises(Exception, match="breaks a rule"):
+        metadata(seen)
+    assert not told(120)
+    fail(b"unseen")
+    (line,) = told(120)
+    assert line.startswith("nobody has asked: 1 record was not delivered: a-0 value of 6 bytes: ")
+    assert "breaks a rule" in line
+    assert not told(600), "nothing else has failed"
+    fail(b"more")
+    assert len(told(120)) == 1
+    assert len(sender.accumulator.take_undelivered()) == 2
+    assert not told(600)
+
+
 def test_what_a_loop_notes_of_a_failure_does_not_grow() -> None:
     """Of each record of a batch, and of each call behind the end of the client."""
     world = World()

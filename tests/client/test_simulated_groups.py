@@ -1154,6 +1154,25 @@ def test_what_goes_before_it_is_known_where_the_group_stands_is_not_told_at_all(
         assert member.told == [("assigned", sorted(member.owned))]
 
 
+def test_what_goes_unheard_is_not_read_though_its_commit_waits(kind: type[GroupWorld]) -> None:
+    """Where the group stands there is answered before it has gone."""
+    world = kind(1, partitions=2, records=20)
+    first = world.start()
+    group, engine = first.reading.group, first.reading.engine
+    for kind_of_request in (OffsetFetchRequest, OffsetCommitRequest):
+        world.to_cut[kind_of_request.message_key] = 1_000
+    world.run(lambda: len(group.owned()) == 2)
+    engine.call(first.reading.commit({(TOPIC, 0): 0}), world.now_ms)
+    world.start()
+    world.run(lambda: bool(group._leaving))
+    del world.to_cut[OffsetFetchRequest.message_key]
+    world.run(lambda: bool(first.told))
+    assert len(group.owned()) == 2, "it is being committed"
+    world.to_cut.clear()
+    world.run(world.is_settled)
+    assert first.told == [("assigned", sorted(first.owned))]
+
+
 @pytest.mark.parametrize("comes_back", [False, True])
 def test_what_goes_before_it_is_known_where_the_group_stands_is_not_said_to_come(
     kind: type[GroupWorld], comes_back: bool
@@ -1175,7 +1194,8 @@ def test_what_goes_before_it_is_known_where_the_group_stands_is_not_said_to_come
     third = world.start()
     world.run(lambda: group._leaving == {(TOPIC, 1)})
     world.refusals.clear()
-    world.run(lambda: first.owned == {0, 1})
+    now_ms = world.now_ms
+    world.run(lambda: world.now_ms > now_ms + 1_000)
     assert not done.done
     if comes_back:
         world.kill(third)
