@@ -192,6 +192,7 @@ class Consumer(Blocking, Generic[Notice]):
         self._close(hurried=False)
 
     def _close(self, *, hurried: bool) -> None:
+        self._driver.check_may_stop()
         try:
             if self._reading.is_member and self._driver.is_open:
                 self._say_goodbye(hurried)

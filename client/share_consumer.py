@@ -148,6 +148,7 @@ class ShareConsumer(Blocking, Generic[Notice]):
 
     def _close(self, exc: BaseException | None) -> None:
         hurried = is_hurried(exc)
+        self._driver.check_may_stop()
         try:
             if self._driver.is_open:
                 with suppress(SegbrokerError):

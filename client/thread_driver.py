@@ -280,6 +280,11 @@ class ThreadDriver(Driver):
         """Whether it would not wait for itself; see `wait`."""
         return threading.current_thread() is not self._thread and not self.lock.is_mine
 
+    def check_may_stop(self) -> None:
+        """Raises BusyError as `stop`: for who has something to do before that."""
+        if self._thread is not None:
+            self._check_may_wait()
+
     def _check_may_wait(self) -> None:
         if threading.current_thread() is self._thread:
             raise BusyError(OWN_THREAD)

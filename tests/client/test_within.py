@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from segbroker.client import BusyError, Consumer, Producer
+from segbroker.client import Admin, BusyError, Consumer, Producer, ShareConsumer
 from segbroker.client.accumulator import Accumulator
 from segbroker.client.fetching import Fetching
 from segbroker.client.thread_driver import ThreadDriver
 
 from ..support.daemon import Daemon
-from ..support.waiting import DEADLINE_S
+from ..support.waiting import DEADLINE_S, until
 
 NEVER: Any = {"linger_ms": 60_000}
 
@@ -138,10 +138,14 @@ def test_a_finalizer_that_closes_the_client_whose_thread_runs_it_is_told_and_not
 ) -> None:
     """The thread cannot wait for its own end; at the end of the program it is closed all the same,
     and until then it goes on."""
+    with Admin(daemon.address) as admin:
+        admin.alter_group_config(f"{topic}-shared", {"share.auto.offset.reset": "earliest"})
     producer = Producer(daemon.address, **NEVER).open()
     consumer = Consumer(daemon.address, topic, group=topic).open()
+    sharer = ShareConsumer(daemon.address, topic, group=f"{topic}-shared").open()
     delivery = producer.send(topic, b"waits")
-    for client in (producer, consumer):
+    until(lambda: bool(consumer.assignment and sharer.assignment))
+    for client in (producer, consumer, sharer):
         within = Within(monkeypatch, ThreadDriver, "_look", client.close)
         within.thread = client._driver.thread
         client._driver.wake_by(0)
@@ -149,7 +153,9 @@ def test_a_finalizer_that_closes_the_client_whose_thread_runs_it_is_told_and_not
         assert isinstance(within.raised, BusyError)
         assert ", open>" in repr(client)
     assert delivery.result(DEADLINE_S).offset == 0
-    for client in (producer, consumer):
+    for member in (consumer, sharer):
+        assert [record.value for record in member.poll(1, 60_000)] == [b"waits"]
+    for client in (producer, consumer, sharer):
         client.close()
 
 
