@@ -157,6 +157,7 @@ class GroupReading:
         self._wake_by(0)
 
     def _topics_changed(self) -> None:
+        self._starts.subscribed(self._topics.names)
         self.membership.rejoin("other topics are wanted")
         self.membership.enter()
         self._wake_by(0)
@@ -260,6 +261,7 @@ class GroupReading:
         self.committing.is_given()
         added = given - self._owned
         self._owned |= added
+        self._starts.hear(self._topics.names, given)
         self._starts.look_up(given - self._leaving, now_ms)
         self._fetching.notify()
 
@@ -306,7 +308,8 @@ class GroupReading:
         self._fetching.fail(error)
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
-        self._starts.hear(self._topics.names)
+        if self.membership.is_given:
+            self._starts.hear(self._topics.names)
         self._starts.look_up_returned(self._owned - self._leaving - self._fetching.states.keys())
 
     # What goes.

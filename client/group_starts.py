@@ -14,12 +14,13 @@ The broker is to wait for transactions that are about to commit offsets there (`
 The ids of the topics come with the offsets: an offset means nothing in a topic that has got the
 name since, and that it is another one is told as a gap.
 
-`start` is for what was there when the consumer heard of the topic first.  A partition that came
-later, or that is of another topic of the name (with the old one went what was committed), is read
-from its start: what it holds was written since, and "end" would pass over it without a word (0506).
+`start` is for what was there when the consumer, a member by then, knew of the topic first.  A
+partition that came later, or that is of another topic of the name (with the old one went what was
+committed), is read from its start: what it holds was written since, and "end" would pass over it
+without a word (0506).
 """
 
-from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Set
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
@@ -67,7 +68,7 @@ class GroupStarts:
         self._asked: dict[TopicPartition, Completion[dict[TopicPartition, CommittedOffset]]] = {}
         self._again_ms: int | None = None
         self._now_ms = 0
-        # Of each topic subscribed to, as it was heard of first: its id, and how many partitions.
+        # Of each topic subscribed to, as the member knew it first: its id, and how many partitions.
         self._first: dict[str, tuple[UUID, int]] = {}
 
     @property
@@ -85,15 +86,20 @@ class GroupStarts:
     def next_wake_ms(self) -> int | None:
         return self._again_ms
 
-    def hear(self, topics: Sequence[str]) -> None:
-        """The cluster was looked at, and these are subscribed to."""
+    def subscribed(self, topics: Collection[str]) -> None:
+        """To these: of others it does not matter any more what was there."""
         first = self._first
+        self._first = {topic: first[topic] for topic in topics if topic in first}
+
+    def hear(self, topics: Iterable[str], given: Iterable[TopicPartition] = ()) -> None:
+        """Said of a member: these are subscribed to, and it is given these, which are there then,
+        also where the broker that was looked at does not know of them yet."""
+        counts = {topic: number + 1 for topic, number in sorted(given)}
         for topic in topics:
             view = self._engine.cluster.topics.get(topic)
             if view is not None and view.partition_count:
-                first.setdefault(topic, (view.topic_id, view.partition_count))
-        if len(first) > len(topics):
-            self._first = {topic: first[topic] for topic in topics if topic in first}
+                count = max(view.partition_count, counts.get(topic, 0))
+                self._first.setdefault(topic, (view.topic_id, count))
 
     def look_up(self, partitions: Set[TopicPartition], now_ms: int) -> None:
         """Ask about those of them that are not read yet, nor asked about, and begin to read."""

@@ -101,7 +101,7 @@ class SimulatedMember:
             "10.0.0.1:9001",
             [TOPIC],
             group="g",
-            start="start",
+            start=options.pop("start", "start"),
             stop_at_end=stop_at_end,
             on_gap="raise",
             on_assigned=lambda partitions: self._tell("assigned", partitions),

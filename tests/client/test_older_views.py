@@ -18,6 +18,7 @@ from segbroker.protocol.schema import Message
 
 from ..support.daemon import Daemon
 from ..support.waiting import until
+from .simulated_consumer_groups import ConsumerGroupWorld
 from .simulated_groups import TOPIC, GroupWorld
 
 QUICK: Any = {"heartbeat_interval_ms": 50}
@@ -88,6 +89,26 @@ def test_a_partition_that_is_not_there_holds_up_no_other_one() -> None:
     world.cluster.topics[TOPIC] += world.cluster.create("other", 8)
     world.store(9, 10)
     world.run(lambda: (9, 9) in world.processed, within_ms=70_000)
+
+
+@pytest.mark.parametrize("kind", [OldLeaderWorld, ConsumerGroupWorld])
+def test_what_a_member_is_given_first_was_there_also_where_its_view_lacks_it(
+    kind: type[GroupWorld],
+) -> None:
+    """With start="end": what was written there long ago is not what came while it was there."""
+    world = kind(1, partitions=2, records=20)
+    if isinstance(world, OldLeaderWorld):
+        world.given = 0, 1
+    lacking = world.cluster.topics[TOPIC].pop()
+    member = world.start(start="end")
+    cluster = member.reading.engine.cluster
+    world.run(lambda: TOPIC in cluster.topics and cluster.topics[TOPIC].partition_count == 1)
+    world.cluster.topics[TOPIC].append(lacking)
+    states = member.reading.fetching.states
+    world.run(lambda: [state.fetch_offset for state in states.values()] == [20, 20])
+    world.store(1, 1, 20)
+    world.run(lambda: (1, 20) in world.processed)
+    assert world.processed == [(1, 20)]
 
 
 def test_a_member_that_is_given_nothing_else_hears_why_it_waits() -> None:

@@ -418,3 +418,28 @@ def test_a_member_that_begins_at_the_end_reads_all_of_a_partition_that_came_late
             admin.create_partitions(topic, 2)
             producer.send(topic, b"40", partition=1).result()
         assert numbers(consumer.poll(1, 60_000)) == [40]
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_what_came_while_a_topic_was_not_subscribed_to_is_begun_at_the_end(
+    daemon: Daemon, topic: str, group_protocol: GroupProtocol
+) -> None:
+    fill(daemon.address, topic, 30)
+    with Consumer(
+        daemon.address,
+        topic,
+        group=topic,
+        group_protocol=group_protocol,
+        start="end",
+        metadata_max_age_ms=100,
+    ) as consumer:
+        until(lambda: consumer.positions() == {(topic, 0): 30})
+        consumer.subscribe([f"{topic}-that-is-not-there"])
+        until(lambda: not consumer.assignment)
+        with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
+            admin.create_partitions(topic, 2)
+            producer.send(topic, b"40", partition=1).result()
+        until(lambda: consumer.partitions_for(topic) == 2)
+        consumer.subscribe([topic])
+        until(lambda: len(consumer.positions()) == 2)
+        assert consumer.positions() == {(topic, 0): 30, (topic, 1): 1}
