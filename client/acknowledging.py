@@ -131,6 +131,12 @@ class Acquired:
         """Nothing is known or said of it."""
         return not (self.held or self.marked or self.sent)
 
+    @property
+    def is_settled(self) -> bool:
+        """All that was said was answered; what was renewed without the caller's asking is not
+        waited for."""
+        return not self.marked and self._unasked.issuperset(self.sent)
+
     # What the broker has given.
 
     def take_in(self, offsets: Iterable[int], lock_ms: int, now_ms: int) -> None:

@@ -112,7 +112,7 @@ class ShareLanes:
     @property
     def is_settled(self) -> bool:
         """Whether all that was said was answered."""
-        return not any(part.marked or part.sent for part in self._parts())
+        return all(part.is_settled for part in self._parts())
 
     def _parts(self) -> Iterator[Acquired]:
         return (part for lane in self.lanes.values() for part in lane.acquired.values())

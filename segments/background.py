@@ -72,13 +72,13 @@ class Flushers:
         with self._lock:
             match handler.flush_state:
                 case FlushState.IDLE:
+                    self._queue.put(handler)  # first: where there is no memory, it is asked again
                     handler.flush_state = FlushState.QUEUED
                 case FlushState.FLUSHING:
                     handler.flush_state = FlushState.AGAIN
                     return
                 case _:
                     return
-        self._queue.put(handler)
 
     def close(self) -> None:
         """Flush what is queued, then end the threads."""

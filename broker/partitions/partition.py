@@ -131,8 +131,8 @@ class Partition:
         self, last_offset: int, size: int, waiter: AppendWaiter | None, row: int
     ) -> None:
         """Have `waiter.settled(row, ...)` called when the high watermark passes `last_offset`."""
+        self._turn.sync(self)  # first: where memory runs out in between, nobody waits in vain
         self._appends.append((last_offset, size, waiter, row))
-        self._turn.sync(self)
         self._ingest.add(size)
 
     def advanced(self) -> None:

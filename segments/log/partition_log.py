@@ -17,7 +17,7 @@ Who may do what, and which lock protects it:
 |---|---|---|
 | seal_lock | sealing, deleting, the manifest: one at a time | all their I/O |
 | sync_lock | syncing: one at a time | syncs |
-| append_lock | the one writer: offset assignment, producers, rolls | a pwrite, never a sync |
+| append_lock | the one writer: offset assignment, producers, the WAL, rolls | a pwrite, no sync |
 | state_lock | which segment is where, pins, descriptors | nothing: a few assignments |
 
 Nested locks are taken in this order.  Appends and reads wait only for the last two.

@@ -77,11 +77,12 @@ def check_promised(log: PartitionLog, promised: int) -> None:
 def _proven(log: PartitionLog, segment: ActiveSegment, promised: int) -> memoryview:
     """The bytes of a segment that are what was written, from its beginning on."""
     content = memoryview(_content(log, segment))
-    for ordinal, checksum in enumerate(segment.sums):
+    # An append that was left half done may be among the sums alone.
+    for ordinal, (offset, checksum) in enumerate(zip(segment.offsets, segment.sums, strict=False)):
         begin, end = segment.position_of(ordinal), segment.position_of(ordinal + 1)
         if end <= len(content) and xxh3_64(content[begin:end]) == checksum:
             continue
-        if segment.offsets[ordinal] < promised:
+        if offset < promised:
             raise CorruptSegment(
                 segment.path, begin, "not the bytes that were written; the broker has to restart"
             )

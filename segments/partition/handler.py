@@ -45,7 +45,6 @@ from ..log.partition_log import PartitionLog
 from ..log.reading import ReadPlan
 from ..log.salvaging import check_promised
 from ..log.sealing import checkpoint, close_log, seal
-from ..log.segment import ActiveSegment
 from ..metadata.ceilings import PartitionCeiling
 from ..report import LogReport
 from ..settings.topic_config import Durability, OnCorruption, TimestampType, TopicConfig
@@ -228,6 +227,7 @@ class DiskHandler(MendingPartition):
                     if stamped:  # as it stands in the log
                         header = header._replace(max_timestamp=now_ms)
                     opened.producers.apply(header, base_offset, batch)
+                self._journal(opened, batch, base_offset, now_ms)
             except NoDescriptor as exc:  # nothing was written: the next may be
                 raise DiskFull(self.topic, self.partition, exc) from exc
             except OSError as exc:
@@ -235,8 +235,7 @@ class DiskHandler(MendingPartition):
             except Exception as exc:
                 self._left_half_done(exc)
                 raise
-            segment = opened.active
-        self._appended(opened, number, segment, batch, base_offset, now_ms)
+        self._appended(opened, number, now_ms)
         return AppendResult(
             base_offset,
             base_offset + header.last_offset_delta,
@@ -271,6 +270,8 @@ class DiskHandler(MendingPartition):
                 raise self._is_another(opened)
             try:
                 offsets = opened.write_run(run, sizes, counts, max_timestamps, now_ms)
+                if offsets is not None:
+                    self._journal(opened, run, offsets[0], now_ms)
             except NoDescriptor as exc:
                 raise DiskFull(self.topic, self.partition, exc) from exc
             except OSError as exc:
@@ -278,9 +279,8 @@ class DiskHandler(MendingPartition):
             except Exception as exc:
                 self._left_half_done(exc)
                 raise
-            segment = opened.active
         if offsets is not None:
-            self._appended(opened, number, segment, run, offsets[0], now_ms)
+            self._appended(opened, number, now_ms)
         return offsets
 
     @property
@@ -288,17 +288,16 @@ class DiskHandler(MendingPartition):
         """Whether `append_run` may be worth it."""
         return self._is_plain and self.read_only is None
 
-    def _appended(
-        self,
-        opened: PartitionLog,
-        number: int,
-        segment: ActiveSegment,
-        data: memoryview,
-        base_offset: int,
-        now_ms: int,
+    def _journal(
+        self, opened: PartitionLog, data: memoryview, base_offset: int, now_ms: int
     ) -> None:
-        """What follows a write. number: the segment that was active before it; segment: the one
-        that it went to, which may have been rolled by its age since."""
+        """Of class `fsync`, what was written goes to the WAL, too.  Under the lock of the write:
+        nobody sees the log with the one and without the other."""
+        if self.ceiling is None:
+            self._journaling.add(data, opened, opened.active, base_offset, now_ms)
+
+    def _appended(self, opened: PartitionLog, number: int, now_ms: int) -> None:
+        """What follows an append.  number: the segment that was active before it."""
         self.last_append_ms = now_ms
         ceiling = self.ceiling
         if ceiling is not None:
@@ -308,14 +307,8 @@ class DiskHandler(MendingPartition):
             visible = min(end_offset, ceiling.durable)
             if visible > self.high_watermark:
                 self.high_watermark = visible
-        else:
-            try:
-                self._journaling.add(data, opened, segment, base_offset, now_ms)
-            except Exception as exc:
-                self._left_half_done(exc)
-                raise
-            if self.flushes_on_append:
-                self._journaling.flush_soon()
+        elif self.flushes_on_append:
+            self._journaling.flush_soon()
         if not self.wants_attention:
             self._ask_attention()
         if opened.active.number != number or opened.wants_ready:

@@ -148,6 +148,7 @@ class Journaling:
         """What `log` holds was not journaled (the class was another): it is synced before the WAL
         vouches for anything behind it."""
         self._direct_end = log.log_end_offset
+        self._asks_flusher = True  # who appended the last of it may not have asked for its sync
 
     def vouch(self, log: PartitionLog, end_offset: int) -> None:
         """Everything below `end_offset` is synced: the next group says so, at no cost."""

@@ -201,7 +201,11 @@ class Shard:
         if source.wal_queued:
             return  # whoever takes it has not begun to: what was appended is taken, too
         source.wal_queued = True
-        self._put(source)
+        try:
+            self._put(source)
+        except BaseException:  # for want of memory: nobody takes it, and it is asked for again
+            source.wal_queued = False
+            raise
 
     def commit_here(
         self,
@@ -447,8 +451,8 @@ class Shard:
                 self._commit([item], self._call_soon)
         else:
             with self._counting:
+                self._queue.put(item)  # first: where there is no memory for it, it was not asked
                 self._asked += 1
-                self._queue.put(item)
 
     def _run(self) -> None:
         queue = self._queue

@@ -2,11 +2,15 @@
 
 import errno
 import socket
+from array import array
+from queue import SimpleQueue
+from types import ModuleType
 from typing import NoReturn, cast
 
 import pytest
 import trio
 
+from segbroker.broker.loop.turn import Turn
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     FetchResponse,
@@ -15,12 +19,16 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
 )
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
+from segbroker.segments import background
 from segbroker.segments.log.producers import ProducerTable
 from segbroker.segments.log.segment import ActiveSegment
 from segbroker.segments.partition import failing
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.wal import shard
 from segbroker.segments.wal.pending import Pending
 
 from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
 from ..support.wire_client import (
     Closed,
     WireClient,
@@ -34,6 +42,10 @@ from ..support.wire_transactions import Tx, until
 from .conftest import Events, serving
 
 NOW_MS = 1_700_000_000_000
+
+
+class OutOfMemory(list[int]):
+    """One that cannot grow any more: where its `append` was replaced."""
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -264,6 +276,7 @@ async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_mor
         (Pending, "add", (7, 0, 0)),
         (ProducerTable, "apply", (7, 0, 0)),
         (ActiveSegment, "add", (-1, -1, -1)),
+        (OutOfMemory, "append", (7, 0, 0)),
     ],
 )
 async def test_what_an_append_has_left_half_done_is_vouched_for_by_nothing(
@@ -285,10 +298,12 @@ async def test_what_an_append_has_left_half_done_is_vouched_for_by_nothing(
         async with connect(broker.address) as client:
             await client.create("t")
             await client.produce("t", b"before")
+            handler = broker.core.topics.served["t", 0].handler
+            active = handler._log.active
+            active.offsets = cast("array[int]", OutOfMemory(active.offsets))
             monkeypatch.setattr(where, what, runs_out)
             with pytest.raises(Closed):
                 await produce(client, b"half done", producer)
-        handler = broker.core.topics.served["t", 0].handler
         async with connect(broker.address) as client:
             nobody = (-1, -1, -1)
             assert await produce(client, b"behind", nobody) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -308,6 +323,68 @@ async def test_what_an_append_has_left_half_done_is_vouched_for_by_nothing(
     async with serving(storage=image) as broker, connect(broker.address) as client:
         assert values(await client.fetch("t", 0)) == kept
         assert not broker.core.topics.manager.report.summary()["offsets_lost"]
+
+
+async def test_what_an_append_leaves_undone_behind_the_write_ahead_log_is_done_for_who_repeats_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Memory runs out as soon as it is written."""
+
+    def runs_out(*_: object, **__: object) -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    request = produce_request("t", batch(b"0", producer=(7, 0, 0)))
+    async with serving() as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            monkeypatch.setattr(DiskHandler, "_appended", runs_out)
+            await client.send(request, 9)
+            assert await client.is_closed()
+        async with connect(broker.address) as client:
+            reply = await client.ask(request, ProduceResponse, 9)
+            assert reply.responses[0].partition_responses[0].error_code == 0
+            assert values(await client.fetch("t", 0)) == [b"0"]
+
+
+@pytest.mark.parametrize("where", [Turn, shard, background])
+async def test_what_could_not_be_asked_for_is_asked_for_with_the_next_batch(
+    where: type | ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync, where memory runs out as it is put into its queue."""
+    ran_out: list[object] = []
+
+    def runs_out(item: object) -> None:
+        if not ran_out and (hasattr(item, "sync") or hasattr(item, "take_frames")):
+            ran_out.append(item)
+            raise MemoryError
+
+    class Queue(SimpleQueue[object]):
+        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+            if waits:
+                runs_out(item)
+            super().put(item, block, timeout)
+
+    waits = False
+    if where is not Turn:
+        monkeypatch.setattr(where, "SimpleQueue", Queue)
+    content = bytes(
+        ((1 << 20) - 100) if where is background else 1
+    )  # too large for a file of the WAL
+    async with serving() as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            await client.produce("t", b"before")
+            waits = True
+            if where is Turn:
+                monkeypatch.setattr(Turn, "sync", lambda _, partition: runs_out(partition))
+            await client.send(produce_request("t", batch(content)), 9)
+            await becomes(lambda: bool(ran_out))
+        if where is Turn:
+            monkeypatch.undo()
+        async with connect(broker.address) as client:
+            assert (await client.produce("t", content)).error_code == 0
+            assert (await client.produce("t", b"behind")).error_code == 0
 
 
 async def test_a_drain_waits_for_the_sync_of_what_is_in_flight() -> None:

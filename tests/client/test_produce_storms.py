@@ -160,7 +160,10 @@ class Storm:
         self.heal()
         self.world.late_ms = min(500, self.world.late_ms)
         done = self.sender.producing.flush()
-        ends_ms = self.world.now_ms + CALM_MS
+        # Without idempotence one batch is in flight: each goes there and back before the next.
+        queues = self.sender.producing.accumulator.active
+        left = sum(len(queue.in_flight) + len(queue.sealed) + len(queue.begun) for queue in queues)
+        ends_ms = self.world.now_ms + CALM_MS + 2 * self.world.late_ms * left
         while not done.done and self.world.now_ms < ends_ms:
             self.world.pass_ms(100)
         assert done.done

@@ -3,7 +3,8 @@ or take their time, the group gives it others, and locks end.
 
 What it says of a record holds, or it hears that it does not; nothing is accepted that it has not
 said so of; it is handed what was locked for it once.  When it is calm again all that is there is
-done within a minute, each record once, and one that it works at long stays its own.
+done within a minute and the time that its questions take, each record once, and one that it works
+at long stays its own.
 
 In simulated time, a seed is a run.
 """
@@ -244,7 +245,10 @@ class Storm:
 
     def finish(self) -> None:
         """Work until nothing is left."""
-        ends_ms = self.world.now_ms + CALM_MS
+        settings = self.reading.settings
+        # Who locks exact numbers asks all brokers in turn, which hold it for this long together.
+        turn_ms = 2 * self.world.late_ms * len(self.brokers) + settings.fetch_wait_ms
+        ends_ms = self.world.now_ms + CALM_MS + self.left() // settings.acquire_count * turn_ms
         while self.left() and self.world.now_ms < ends_ms:
             self.poll()
             if self.is_explicit:
@@ -339,6 +343,26 @@ def test_what_was_said_goes_when_it_is_due_whatever_else_happens(
         reading.say([record], Kind.ACCEPT)
         world.pass_ms(110)  # less often is a heartbeat due
         assert record.offset in world.shares[0].done
+
+
+def test_a_commit_does_not_wait_for_renewals_that_nobody_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, reading = quick(monkeypatch, records=1)
+    reading.want(None)
+    world.pass_ms(1_000)
+    reading.want_no_more()
+    reading.shown = reading.take_many(1)
+    (lane,) = reading.lanes.lanes.values()
+    (part,) = lane.acquired.values()
+    assert part.look_ms is not None
+    world.pass_ms(part.look_ms - 1 - world.now_ms)
+    world.share_brokers[1].hangs = True
+    world.pass_ms(2)
+    assert part.sent == {0: Kind.RENEW}
+    done = reading.engine.call(reading.commit(), world.now_ms)
+    world.pass_ms(1)
+    assert done.done
 
 
 def test_who_is_not_told_what_became_of_what_went_with_a_question_says_so(

@@ -293,15 +293,15 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "acknowledged_from_the_page_cache",
         "handler",
-        "            self._journaling.add(data, opened, segment, base_offset, now_ms)\n",
-        "            self._journaling.add(data, opened, segment, base_offset, now_ms)\n"
+        "            self._journaling.add(data, opened, opened.active, base_offset, now_ms)\n",
+        "            self._journaling.add(data, opened, opened.active, base_offset, now_ms)\n"
         "            self.high_watermark = opened.log_end_offset\n",
         "the_first_records",
     ),
     Bug(
         "records_of_class_fsync_are_not_journaled",
         "handler",
-        "            self._journaling.add(data, opened, segment, base_offset, now_ms)\n",
+        "            self._journaling.add(data, opened, opened.active, base_offset, now_ms)\n",
         "            self.high_watermark = opened.log_end_offset\n",
         "the_first_records",
     ),

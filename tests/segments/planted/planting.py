@@ -5,6 +5,7 @@ compiles what it imports.  The exit code of the child says what came of it (`Out
 A bug may also be of a module of broker/, which is named from there: `broker.partitions.isolation`.
 """
 
+import ast
 import importlib
 import importlib.abc
 import importlib.util
@@ -54,8 +55,13 @@ class Outcome(IntEnum):
 
 
 def applies(bug: Bug) -> bool:
-    """Whether its text occurs exactly once."""
-    return source_of(bug).count(bug.old) == 1
+    """Whether its text occurs exactly once, and what it makes of that can be read as Python."""
+    source = source_of(bug)
+    try:
+        ast.parse(source.replace(bug.old, bug.new))
+    except SyntaxError:
+        return False
+    return source.count(bug.old) == 1
 
 
 def source_of(bug: Bug) -> str:
