@@ -238,7 +238,10 @@ class Express:
         turn.end()
         # A sync that is done here leaves nothing to wait for.
         turn.end_pass(lone=lone)
-        if intake.begun:
-            for run in intake.begun:
-                run.begin_wait()
-            intake.begun.clear()
+        begun = intake.begun
+        while begun:
+            try:
+                while begun:
+                    begun.pop().begin_wait()
+            except Exception:  # it waits for its sync alone; the others have their timeouts
+                log.exception("express_failed")

@@ -146,8 +146,8 @@ class ProduceSlot:
             self._settle()
             return
         timeout_ms = min(max(timeout_ms, 0), self._core.config.produce_timeout_max_ms)
-        self._timed = True
         self._core.deadlines.add(trio.current_time() + timeout_ms / 1000, self)
+        self._timed = True
 
     def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
         if self._is_settled:

@@ -281,8 +281,8 @@ class Run:
         if self.done:
             return
         timeout_ms = min(max(self.timeout_ms, 0), self.core.config.produce_timeout_max_ms)
-        self._timed = True
         self.core.deadlines.add(trio.current_time() + timeout_ms / 1000, self)
+        self._timed = True
 
     def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
         if self.done:

@@ -102,8 +102,8 @@ class SingleProduceSlot:
     def begin_wait(self, timeout_ms: int) -> None:
         """The partition settles the row, or `timeout_ms` passes first."""
         timeout_ms = min(max(timeout_ms, 0), self._core.config.produce_timeout_max_ms)
-        self._timed = True
         self._core.deadlines.add(trio.current_time() + timeout_ms / 1000, self)
+        self._timed = True
 
     def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
         if self.done:

@@ -159,8 +159,10 @@ class Markers:
                     end_offset = handler.log_end_offset
                     log.debug("marker_written", topic=topic, partition=index, outcome=outcome.name)
             return await self._is_durable(partition, end_offset)
-        except STORAGE_FAILURES as exc:
-            log.warning("marker_not_written", topic=topic, partition=index, error=str(exc))
+        except Exception as exc:  # for want of memory, too: whatever it is, it is tried again
+            error, is_a_bug = str(exc) or repr(exc), not isinstance(exc, STORAGE_FAILURES)
+            told = {"topic": topic, "partition": index, "error": error}
+            log.warning("marker_not_written", **told, exc_info=is_a_bug)
             return False
 
     async def _is_durable(self, partition: Partition, end_offset: int) -> bool:

@@ -230,11 +230,8 @@ class DiskHandler(MendingPartition):
                 self._journal(opened, batch, base_offset, now_ms)
             except NoDescriptor as exc:  # nothing was written: the next may be
                 raise DiskFull(self.topic, self.partition, exc) from exc
-            except OSError as exc:
-                raise self._poison(exc) from exc
             except Exception as exc:
-                self._left_half_done(exc)
-                raise
+                raise self._left_half_done(exc) from exc
         self._appended(opened, number, now_ms)
         return AppendResult(
             base_offset,
@@ -274,11 +271,8 @@ class DiskHandler(MendingPartition):
                     self._journal(opened, run, offsets[0], now_ms)
             except NoDescriptor as exc:
                 raise DiskFull(self.topic, self.partition, exc) from exc
-            except OSError as exc:
-                raise self._poison(exc) from exc
             except Exception as exc:
-                self._left_half_done(exc)
-                raise
+                raise self._left_half_done(exc) from exc
         if offsets is not None:
             self._appended(opened, number, now_ms)
         return offsets
@@ -314,11 +308,14 @@ class DiskHandler(MendingPartition):
         if opened.active.number != number or opened.wants_ready:
             self._rolling.rolled(opened)
 
-    def _left_half_done(self, exc: Exception) -> None:
-        """An append ended between its write and the WAL, for want of memory mostly: as after a
-        failed write.  Behind such a hole the WAL would vouch for what it has not."""
-        number = errno.ENOMEM if isinstance(exc, MemoryError) else errno.EIO
-        self._poison(OSError(number, f"an append was left half done: {exc!r}"))
+    def _left_half_done(self, exc: Exception) -> PartitionReadOnly:
+        """A write failed; or an append ended between it and the WAL, for want of memory mostly,
+        which is the same: behind such a hole the WAL would vouch for what it has not."""
+        if not isinstance(exc, OSError):
+            log.error("append_failed", topic=self.topic, partition=self.partition, exc_info=exc)
+            number = errno.ENOMEM if isinstance(exc, MemoryError) else errno.EIO
+            exc = OSError(number, f"an append was left half done: {exc!r}")
+        return self._poison(exc)
 
     def sync(self) -> None:
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly after a

@@ -10,6 +10,7 @@ from typing import NoReturn, cast
 import pytest
 import trio
 
+from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
@@ -30,7 +31,6 @@ from segbroker.segments.wal.pending import Pending
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import (
-    Closed,
     WireClient,
     batch,
     connect,
@@ -38,7 +38,7 @@ from ..support.wire_client import (
     produce_request,
     values,
 )
-from ..support.wire_transactions import Tx, until
+from ..support.wire_transactions import Tx, stable_end, until
 from .conftest import Events, serving
 
 NOW_MS = 1_700_000_000_000
@@ -280,7 +280,11 @@ async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_mor
     ],
 )
 async def test_what_an_append_has_left_half_done_is_vouched_for_by_nothing(
-    where: type, what: str, producer: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+    where: type,
+    what: str,
+    producer: tuple[int, int, int],
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Memory runs out between its write and the write-ahead log."""
 
@@ -302,11 +306,10 @@ async def test_what_an_append_has_left_half_done_is_vouched_for_by_nothing(
             active = handler._log.active
             active.offsets = cast("array[int]", OutOfMemory(active.offsets))
             monkeypatch.setattr(where, what, runs_out)
-            with pytest.raises(Closed):
-                await produce(client, b"half done", producer)
-        async with connect(broker.address) as client:
             nobody = (-1, -1, -1)
+            assert await produce(client, b"half done", producer) == ErrorCode.KAFKA_STORAGE_ERROR
             assert await produce(client, b"behind", nobody) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert len(events.named("append_failed")) == 1
             monkeypatch.setattr(failing, "salvage", runs_out)
             assert not await trio.to_thread.run_sync(handler.try_recover, NOW_MS)
             assert await trio.to_thread.run_sync(handler.try_recover, NOW_MS + 3_600_000)
@@ -385,6 +388,47 @@ async def test_what_could_not_be_asked_for_is_asked_for_with_the_next_batch(
         async with connect(broker.address) as client:
             assert (await client.produce("t", content)).error_code == 0
             assert (await client.produce("t", b"behind")).error_code == 0
+
+
+async def test_a_transaction_ends_when_there_is_memory_for_its_marker(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs_out(*_: object, **__: object) -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    async with serving(housekeeping_interval_ms=10) as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "x")
+        await tx.init()
+        assert await tx.send("t", b"0") == 0
+        monkeypatch.setattr(Pending, "add", runs_out)
+        assert await tx.end(commit=True) == 0
+
+        async def has_ended() -> bool:
+            return await tx.init() == 0
+
+        await until(has_ended)
+        assert events.named("marker_not_written")
+        assert await stable_end(client, "t") == 2, "the record and one marker"
+
+
+async def test_where_no_timeout_can_be_noted_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory runs out behind the append of many, on the express way."""
+
+    def runs_out(*_: object) -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"0")
+        assert broker.express is not None
+        before = broker.express.requests
+        monkeypatch.setattr(Deadlines, "add", runs_out)
+        assert (await client.produce("t", b"1")).error_code == 0
+        assert (await client.produce("t", b"2")).error_code == 0
+        assert broker.express.requests == before + 2
 
 
 async def test_a_drain_waits_for_the_sync_of_what_is_in_flight() -> None:
