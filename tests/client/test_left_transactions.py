@@ -36,6 +36,7 @@ from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.cutting_proxy import CuttingProxy
 from ..support.ports import keep_port
+from ..support.waiting import within_one_of
 from .conftest import Run
 from .test_transactions import protocol
 
@@ -433,7 +434,9 @@ def test_behind_an_interrupt_in_the_sending_of_offsets_the_transaction_is_aborte
         assert values(broker) == [b"second"]
 
 
-def test_an_abort_whose_end_never_came_to_the_broker_is_ended_when_the_producer_is_closed() -> None:
+def test_an_abort_whose_end_never_came_to_the_broker_is_ended_when_the_producer_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ctrl-C left it, and then its connection broke."""
 
     def left(producer: Producer, proxy: CuttingProxy) -> None:
@@ -442,13 +445,18 @@ def test_an_abort_whose_end_never_came_to_the_broker_is_ended_when_the_producer_
             proxy.hold_at(EndTxnRequest.message_key)
             raise KeyboardInterrupt
 
-    with held_broker() as (broker, proxy):
-        with Producer(
-            proxy.address, transactional_id="x", transaction_timeout_ms=600_000, linger_ms=0
-        ) as producer:
-            with pytest.raises(KeyboardInterrupt):
-                left(producer, proxy)
-            assert proxy.is_held.wait(60)
-            proxy.cut_all()
-            proxy.release()
-        assert read_behind(broker) == [b"behind"]
+    def ended(hurried_ms: int) -> None:
+        """hurried_ms: what the abort gets, to the end of which it waits."""
+        monkeypatch.setattr("segbroker.client.producer.HURRIED_MS", hurried_ms)
+        with held_broker() as (broker, proxy):
+            with Producer(
+                proxy.address, transactional_id="x", transaction_timeout_ms=600_000, linger_ms=0
+            ) as producer:
+                with pytest.raises(KeyboardInterrupt):
+                    left(producer, proxy)
+                assert proxy.is_held.wait(60)
+                proxy.cut_all()
+                proxy.release()
+            assert read_behind(broker) == [b"behind"]
+
+    within_one_of((300, 10_000), ended)
