@@ -261,7 +261,7 @@ class GroupReading:
         self.committing.is_given()
         added = given - self._owned
         self._owned |= added
-        self._starts.hear(self._topics.names, given)
+        self._starts.hear(self._topics.names)
         self._starts.look_up(given - self._leaving, now_ms)
         self._fetching.notify()
 

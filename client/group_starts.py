@@ -91,15 +91,15 @@ class GroupStarts:
         first = self._first
         self._first = {topic: first[topic] for topic in topics if topic in first}
 
-    def hear(self, topics: Iterable[str], given: Iterable[TopicPartition] = ()) -> None:
-        """Said of a member: these are subscribed to, and it is given these, which are there then,
-        also where the broker that was looked at does not know of them yet."""
-        counts = {topic: number + 1 for topic, number in sorted(given)}
-        for topic in topics:
-            view = self._engine.cluster.topics.get(topic)
-            if view is not None and view.partition_count:
-                count = max(view.partition_count, counts.get(topic, 0))
-                self._first.setdefault(topic, (view.topic_id, count))
+    def hear(self, topics: Iterable[str]) -> None:
+        """Said of a member: these are subscribed to.  What it has is there, also where the broker
+        that was looked at does not know of that yet."""
+        views = map(self._engine.cluster.topics.get, topics)
+        new = [view for view in views if view and view.leaders and view.name not in self._first]
+        counts = {topic: number + 1 for topic, number in sorted(self._owned)} if new else {}
+        for view in new:
+            count = max(view.partition_count, counts.get(view.name, 0))
+            self._first[view.name] = view.topic_id, count
 
     def look_up(self, partitions: Set[TopicPartition], now_ms: int) -> None:
         """Ask about those of them that are not read yet, nor asked about, and begin to read."""
