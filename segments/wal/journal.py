@@ -431,6 +431,7 @@ class Wal:
         number, size = self._kept_by_start
         folder = shard_folder(self._root, SHARD_OF_STARTS)
         if not lacks_kept(self._storage, folder, number, size):
+            self._misses_kept = False  # should it have been put back
             return
         if not self._misses_kept:
             log.error("wal_file_removed", path=kept_path(folder, number))

@@ -73,8 +73,8 @@ class Vouching:
         self._number = -1
         self._missed = -1
         """The kept file that was told to be away last."""
-        self._fails = False
-        """The last try to write a kept file failed, which was told."""
+        self._told: int | None = None
+        """The errno that was told of the last try to write a kept file; None: it was written."""
         self._old: list[int] = []
         """Kept files that say nothing more, and could not be removed yet."""
 
@@ -131,17 +131,17 @@ class Vouching:
         try:
             self._files.keep_ends(number, kept.values())
         except OSError as exc:
-            if not self._fails:
+            if exc.errno != self._told:
                 log.warning("wal_ends_not_kept", folder=self._files.folder, error=str(exc))
-            self._fails = True
+            self._told = exc.errno
             with self._lock:
                 self._riders = later_of(ends, self._riders)
             self._old.append(number)  # it may be there, without its markers
             self._remove_old()
             return False
-        if self._fails:
+        if self._told is not None:
             log.info("wal_ends_kept", folder=self._files.folder)
-        self._fails = False
+        self._told = None
         with self._lock:
             self._kept = kept
             for key, frame in kept.items():
@@ -171,6 +171,7 @@ class Vouching:
         calls `keep`; blocking."""
         number = self._number
         if number < 0 or not self._files.lacks_kept(number):
+            self._missed = -1  # should it have been put back
             return
         if number != self._missed:
             log.error("wal_file_removed", path=kept_path(self._files.folder, number))

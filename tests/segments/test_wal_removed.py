@@ -315,10 +315,11 @@ class FullForKept(MemoryStorage):
     """Has no room for a kept file as long as it is full; what is in the log already has its own."""
 
     is_full = False
+    number = errno.ENOSPC
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         if self.is_full and create and "/kept-" in path:
-            raise OSError(errno.ENOSPC, "no space left", path)
+            raise OSError(self.number, "no room for it", path)
         return super().open(path, create=create, read_only=read_only)
 
 
@@ -338,19 +339,25 @@ def test_a_file_of_what_vouches_is_told_once_however_long_there_is_no_room_for_a
         while not wal.checkpoints:
             writer.append(bytes(1_000))
     (kept,) = [name for name in disk.listdir(FOLDER) if name.startswith("kept-")]
-    disk.unlink(f"{FOLDER}/{kept}")
     disk.is_full = True
     with capture_logs() as logs:
-        for _ in range(3):
+        for _ in range(2):  # put back once, and it goes again
+            disk.rename(f"{FOLDER}/{kept}", f"{ROOT}/aside")
+            for _ in range(3):
+                wal.look()
+            disk.rename(f"{ROOT}/aside", f"{FOLDER}/{kept}")
             wal.look()
+        disk.unlink(f"{FOLDER}/{kept}")
+        disk.number = errno.EIO
+        wal.look()
         wal.say_ends()  # in the log, meanwhile
         assert {one.base_offset for one in replayed(disk.after_kill()).partitions[TOPIC, 1]} == {5}
         disk.is_full = False
         for _ in range(2):
             wal.look()
     told = [(one["event"], one.get("path")) for one in logs]
-    assert told.count(("wal_file_removed", f"{FOLDER}/{kept}")) == 1
-    assert [event for event, _ in told].count("wal_ends_not_kept") == 1
+    assert told.count(("wal_file_removed", f"{FOLDER}/{kept}")) == 3
+    assert [event for event, _ in told].count("wal_ends_not_kept") == 2, "for each reason"
     found = replayed(disk.after_kill())
     assert not found.missing
     assert {one.base_offset for one in found.partitions[TOPIC, 1]} == {5}
