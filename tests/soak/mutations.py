@@ -48,7 +48,7 @@ from types import CodeType, FunctionType
 from typing import NamedTuple
 
 from tests.faults import bit_flips, damage, file_damage
-from tests.segments.crash.explorer import Plan, silence
+from tests.segments.crash.explorer import Found, Plan, silence
 from tests.segments.crash.scenarios import SCENARIOS
 from tests.segments.planted.places import Place, places
 from tests.segments.planted.planting import SAID_BYTES_MAX, STUCK, Outcome, in_child, path_of
@@ -205,7 +205,7 @@ def _first_objection(probes: list[Probe], deadline_s: float) -> str:
                 break
             try:
                 OTHERS[probe.name]()
-            except Exception as exc:
+            except (Exception, Found) as exc:
                 return f"{probe.name}: {type(exc).__name__}: {exc}"
     return ""
 

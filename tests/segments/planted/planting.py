@@ -146,7 +146,7 @@ def _look(bug: Bug, told: int, plan: Mapping[str, int]) -> Outcome:
                 found_by(*parameters)
             else:
                 scenarios[bug.found_by](explorer.Plan(**plan))
-        except (AssertionError, pytest.fail.Exception) as exc:  # Found is one of the first
+        except (AssertionError, explorer.Found, pytest.fail.Exception) as exc:
             os.write(told, str(exc).encode()[:SAID_BYTES_MAX])
             return Outcome.FOUND
         except ExceptionGroup as exc:  # Hypothesis, of several examples
