@@ -383,6 +383,16 @@ def test_a_log_that_cannot_be_written_does_not_end_the_broker(tmp_path: Path, lo
     assert process.returncode == 0
 
 
+def refused_start(tmp_path: Path, script: str) -> list[str]:
+    """The error and the hint with which the system refuses `serve`, begun by this script."""
+    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    run = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert run.returncode == ExitCode.SYSTEM
+    return run.stderr.splitlines()[-2:]
+
+
 def test_a_start_that_gets_no_thread_says_which_limits_there_are(tmp_path: Path) -> None:
     script = (
         "import _thread, threading\n"
@@ -392,12 +402,7 @@ def test_a_start_that_gets_no_thread_says_which_limits_there_are(tmp_path: Path)
         "_thread.start_joinable_thread = threading._start_joinable_thread = refused\n"  # 3.13
         "from segbroker.cli.main import main; main()\n"
     )
-    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
-    run = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    assert run.returncode == ExitCode.SYSTEM
-    assert run.stderr.splitlines()[-2:] == [
+    assert refused_start(tmp_path, script) == [
         "Error: the system gives no further thread",
         "Hint: a limit of tasks or of memory is reached: TasksMax, pids.max, ulimit -u, ulimit -v",
     ]
@@ -413,12 +418,7 @@ def test_a_broker_that_gets_no_memory_ends_with_a_sentence(tmp_path: Path, error
         "server.listen_all = refused\n"
         "from segbroker.cli.main import main; main()\n"
     )
-    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
-    run = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    assert run.returncode == ExitCode.SYSTEM
-    assert run.stderr.splitlines()[-2:] == [
+    assert refused_start(tmp_path, script) == [
         "Error: the system gives no further memory",
         "Hint: a limit of memory is reached: vm.overcommit_memory, LimitAS, ulimit -v",
     ]

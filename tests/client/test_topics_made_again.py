@@ -4,9 +4,9 @@ An offset of the old topic says nothing of the new one: whoever went on there, i
 the next, would pass over what lies before.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Never
 
 import pytest
 
@@ -375,11 +375,11 @@ def test_a_transform_in_doubt_goes_on_in_no_other_topic(
         assert numbers(consumer.poll(10, 60_000)) == list(range(10))
 
 
-@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
-def test_a_member_that_begins_at_the_end_reads_all_of_a_topic_that_was_made_again(
+@contextmanager
+def at_the_end(
     daemon: Daemon, topic: str, group_protocol: GroupProtocol
-) -> None:
-    """What was committed went with the topic, and by KIP-848 the partition is given anew."""
+) -> Iterator[Consumer[Never]]:
+    """A member that has begun at the end of 30 records, in which nothing is committed."""
     fill(daemon.address, topic, 30)
     with Consumer(
         daemon.address,
@@ -391,6 +391,15 @@ def test_a_member_that_begins_at_the_end_reads_all_of_a_topic_that_was_made_agai
         metadata_max_age_ms=100,
     ) as consumer:
         until(lambda: consumer.positions() == {(topic, 0): 30})
+        yield consumer
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_a_member_that_begins_at_the_end_reads_all_of_a_topic_that_was_made_again(
+    daemon: Daemon, topic: str, group_protocol: GroupProtocol
+) -> None:
+    """What was committed went with the topic, and by KIP-848 the partition is given anew."""
+    with at_the_end(daemon, topic, group_protocol) as consumer:
         more(daemon.address, topic, range(30, 35))
         assert numbers(consumer.poll(5, 60_000)) == list(range(30, 35))
         made_again(daemon.address, topic, 40)
@@ -404,16 +413,7 @@ def test_a_member_that_begins_at_the_end_reads_all_of_a_topic_that_was_made_agai
 def test_a_member_that_begins_at_the_end_reads_all_of_a_partition_that_came_later(
     daemon: Daemon, topic: str, group_protocol: GroupProtocol
 ) -> None:
-    fill(daemon.address, topic, 30)
-    with Consumer(
-        daemon.address,
-        topic,
-        group=topic,
-        group_protocol=group_protocol,
-        start="end",
-        metadata_max_age_ms=100,
-    ) as consumer:
-        until(lambda: consumer.positions() == {(topic, 0): 30})
+    with at_the_end(daemon, topic, group_protocol) as consumer:
         with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
             admin.create_partitions(topic, 2)
             producer.send(topic, b"40", partition=1).result()
@@ -424,16 +424,7 @@ def test_a_member_that_begins_at_the_end_reads_all_of_a_partition_that_came_late
 def test_what_came_while_a_topic_was_not_subscribed_to_is_begun_at_the_end(
     daemon: Daemon, topic: str, group_protocol: GroupProtocol
 ) -> None:
-    fill(daemon.address, topic, 30)
-    with Consumer(
-        daemon.address,
-        topic,
-        group=topic,
-        group_protocol=group_protocol,
-        start="end",
-        metadata_max_age_ms=100,
-    ) as consumer:
-        until(lambda: consumer.positions() == {(topic, 0): 30})
+    with at_the_end(daemon, topic, group_protocol) as consumer:
         consumer.subscribe([f"{topic}-that-is-not-there"])
         until(lambda: not consumer.assignment)
         with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
