@@ -78,15 +78,18 @@ def is_segment(storage: Storage, path: str, row: Row) -> bool:
 
 
 def head_of(storage: Storage, path: str) -> tuple[int, int]:
-    """(size, base offset of the first batch) of a file; (-1, -1) without one."""
+    """(size, base offset of the first batch) of a file; -1 for what there is not.
+
+    Zeros, as a power cut leaves them, are no batch: its length is not 0.
+    """
     try:
         file = storage.open(path, read_only=True)
     except FileNotFoundError:
         return -1, -1
     try:
-        head = bytearray(8)
-        if file.pread(memoryview(head), 0) < len(head):
+        head = bytearray(12)
+        if file.pread(memoryview(head), 0) < len(head) or not any(head[8:]):
             return file.size(), -1
-        return file.size(), int.from_bytes(head, "big", signed=True)
+        return file.size(), int.from_bytes(head[:8], "big", signed=True)
     finally:
         file.close()

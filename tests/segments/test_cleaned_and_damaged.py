@@ -276,3 +276,25 @@ def test_a_segment_that_waits_for_its_name_is_there(has_wal: bool) -> None:
     assert waiting is not None
     assert (waiting.log_start_offset, waiting.pending) == (0, known.swapped.number)
     check_whole(log, said)
+
+
+def test_zeros_are_no_segment_that_stands_for_others() -> None:
+    """A power cut leaves them at the end, which says nothing of offset 0; and a kill, a segment
+    that waits for its name."""
+    log = Compacted(MemoryStorage())
+    for keys in ("ab", "aa"):
+        for key in keys:
+            log.send((key.encode(), bytes(150)))
+        log.seal()
+    log.clean_sealed()
+    said = what_it_says(log)
+    log.disk = log.disk.after_kill()
+    lose_wal(log.disk)
+    known = read_known(log.disk, PATHS)
+    assert known is not None
+    assert known.swapped is not None
+    number = known.swapped.number
+    assert list(known.sealed.numbers) == [0, number]
+    log.disk.rename(PATHS.log(number), PATHS.cleaned(number))
+    replace_file(log.disk, PATHS.log(number + 1), bytes(170))
+    check_whole(log, said)
