@@ -122,7 +122,7 @@ class PartitionLog:
         self.sealed = sealed
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
-        ahead_max = AHEAD_MAX if open_logs.most is None else 1
+        ahead_max = 1 if open_logs.are_few else AHEAD_MAX
         self.ready = ReadySegments(self.storage, paths, made, ahead_max=ahead_max)
         self.manifest = ManifestFile(
             self.storage,

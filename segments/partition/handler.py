@@ -333,6 +333,11 @@ class DiskHandler(MendingPartition):
         self._vouch(opened, end_offset)
         self._call_soon(lambda: self._advance(end_offset))
 
+    def park(self) -> None:
+        """Give the descriptors back until they are needed, unless they are in use."""
+        opened = self._log
+        opened.open_logs.park_one(opened)
+
     def flush_soon(self) -> None:
         """Have what was appended in class `fsync` made durable: one sync for all of it.  Other
         classes wait for their ceiling, if for anything."""
