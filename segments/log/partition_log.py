@@ -31,7 +31,6 @@ import errno
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import accumulate, chain
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
@@ -578,7 +577,7 @@ class PartitionLog:
         finally:
             self.append_lock.release()
         if file is not None:
-            file.close()
+            close_all([file])
         return True
 
     def _count_full(self, change: int) -> None:
@@ -598,8 +597,7 @@ class PartitionLog:
                 if not segment.pins and segment.file is not None:
                     closing.append(segment.file)
                     segment.file = None
-        with suppress(OSError):  # nothing that was written to them counts
-            close_all(closing)
+        close_all(closing)
 
     def release(self) -> None:
         """Close every descriptor; nothing is written or synced any more."""
@@ -614,10 +612,6 @@ class PartitionLog:
                         closing.append(segment.file)
                         segment.file = None
             self.open_logs.discard(self)
-            try:
-                self.ready.close()
-            finally:
-                try:
-                    close_all(closing)
-                finally:  # who comes next under these names must not find them
-                    self.files.close()
+            self.ready.close()
+            close_all(closing)
+            self.files.close()  # who comes next under these names must not find them

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import structlog
 
 from ..background import Housekeeper
+from ..disk.storage import close_all
 from .files import ShardFiles, WalFile
 
 log = structlog.get_logger()
@@ -142,7 +143,7 @@ class Supply:
         with self._room:
             ready, self._ready = self._ready, None
         if ready is not None:
-            ready.file.close()
+            close_all([ready.file])
 
     def _is_full(self) -> OSError:
         """Why there is no room: what a log or the snapshot of the metadata failed with, last."""
