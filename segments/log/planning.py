@@ -77,8 +77,7 @@ def _plan_sealed(
     is_whole = offset == sealed.base_offsets[place] and sealed.sizes[place] <= room
     if pieces and not is_whole and (index is None or index.blocks[0].length > room):
         return None  # most plans of one segment's size end here
-    last = place + 1 == len(sealed)
-    end_offset = sealed.end_offset if last else sealed.base_offsets[place + 1]
+    end_offset = sealed.end_of(place)
     piece = SealedPiece(
         log.files,
         sealed.numbers[place],
