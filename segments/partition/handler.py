@@ -141,19 +141,9 @@ class DiskHandler(MendingPartition):
         self.last_append_ms = 0
         self._flushers = flushers
         self._on_attention = on_attention
-        self._journaling = Journaling(
-            self, self, lambda: self._log, wal, flushers, topic_id, partition
-        )
+        self._journaling = Journaling(self, lambda: self._log, wal, flushers, topic_id, partition)
         self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
-        self._evicting = Evicting(
-            self,
-            topic,
-            partition,
-            lambda: self._log,
-            housekeeper,
-            now_ms,
-            evicted,
-        )
+        self._evicting = Evicting(self, lambda: self._log, housekeeper, now_ms, evicted)
         self._sealed_since = (opened.first_unsealed, opened.first_unsealed)
         """The first segments that were not sealed at the last but one checkpoint, and the last."""
         self.compacting = Compacting(self, lambda: self._log)
