@@ -415,21 +415,6 @@ class PartitionLog:
             text = "a sync of the names has failed beside a roll"
             self._fail_sync(OSError(errno.EIO, text, self.paths.folder))
 
-    def maybe_roll_by_age(self, now_ms: int) -> bool:
-        """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
-        max.compaction.lag.ms if that is less).  Raises OSError."""
-        segment = self.active
-        if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
-            return False
-        with self.append_lock:
-            segment = self.active
-            if self.is_closed or not segment.size:
-                return False
-            if now_ms - segment.first_ms < self.config.roll_ms:
-                return False
-            self.roll(now_ms)
-            return True
-
     # Syncing
 
     def sync(self, *, rotating_only: bool = False) -> int:
