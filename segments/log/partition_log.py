@@ -44,7 +44,7 @@ from ..files.manifest import Floor, Row, RowKind, start_row
 from ..files.manifest_file import ManifestFile
 from ..files.unsynced import mark_unsynced
 from ..names import LogPaths
-from ..settings.topic_config import TimestampType, TopicConfig
+from ..settings.topic_config import TopicConfig
 from .caches import OpenLogs
 from .columns import SealedSegments
 from .log_storage import LogStorage
@@ -59,7 +59,6 @@ class PartitionLog:
 
     __slots__ = (
         "_full_count",
-        "_stamps_append_time",
         "active",
         "append_lock",
         "checkpointed",
@@ -159,7 +158,6 @@ class PartitionLog:
         self.sync_lock = threading.Lock()
         self.append_lock = threading.Lock()
         self.state_lock = threading.Lock()
-        self._stamps_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.is_closed = False
         self.failed: OSError | None = None
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
@@ -273,9 +271,6 @@ class PartitionLog:
         """Use other settings from the next batch on."""
         with self.append_lock:
             self.config = config
-            self._stamps_append_time = (
-                config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-            )
 
     # Writing
 
@@ -305,7 +300,7 @@ class PartitionLog:
         base_offset = segment.next_offset
         patch_batch(batch, base_offset, self.epochs[-1][0])
         max_timestamp = header.max_timestamp
-        if self._stamps_append_time and header.records_count:  # a gap has no time
+        if self.config.stamps_append_time and header.records_count:  # a gap has no time
             set_log_append_time(batch, now_ms)
             max_timestamp = now_ms
         self._put(segment, batch, now_ms)
@@ -338,7 +333,7 @@ class PartitionLog:
         offsets = list(accumulate(counts, initial=segment.next_offset))
         records, last_offset = offsets[-1] - offsets[0], offsets[-1] - 1
         if (
-            self._stamps_append_time
+            self.config.stamps_append_time
             or max(sizes) > self.config.max_message_bytes
             or self._is_full(segment, len(run), records, len(sizes), last_offset, now_ms)
         ):

@@ -47,7 +47,7 @@ from ..log.salvaging import check_promised
 from ..log.sealing import checkpoint, close_log, seal
 from ..metadata.ceilings import PartitionCeiling
 from ..report import LogReport
-from ..settings.topic_config import Durability, OnCorruption, TimestampType, TopicConfig
+from ..settings.topic_config import Durability, OnCorruption, TopicConfig
 from ..wal.frames import Frame
 from ..wal.group import Acknowledge
 from ..wal.journal import Wal
@@ -172,8 +172,8 @@ class DiskHandler(MendingPartition):
 
     def _look_at(self, config: TopicConfig) -> None:
         self._is_choosy = is_choosy(config)
-        stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        self._is_plain = not (self._is_choosy or stamps or config.recompression)
+        asks = self._is_choosy or config.stamps_append_time or config.recompression
+        self._is_plain = not asks
         """Whether nothing is asked of each batch, or done to it."""
 
     # Writing
@@ -198,7 +198,7 @@ class DiskHandler(MendingPartition):
         with opened.append_lock:
             if opened is not self._log or opened.is_closed:
                 raise self._is_another(opened)
-            stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+            stamped = opened.config.stamps_append_time
             if tracked:
                 known = opened.producers.check(header)
                 if known is not None:
