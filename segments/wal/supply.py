@@ -18,6 +18,7 @@ import structlog
 
 from ..background import Housekeeper
 from ..disk.storage import close_all
+from ..told_once import ToldOnce
 from .files import ShardFiles, WalFile
 
 log = structlog.get_logger()
@@ -51,8 +52,7 @@ class Supply:
         """Why the last checkpoint freed nothing."""
         self.why_none: OSError | None = None
         """Why the last try to have a file ready failed; None: it did not.  Anybody may read it."""
-        self._told: int | None = None
-        """The errno that was told of the last try to make a file; None: it was made."""
+        self._told = ToldOnce()
         self._making = False
         self._starves = False
 
@@ -164,23 +164,21 @@ class Supply:
                 made = self._files.prepare(self._next_sequence)
             except OSError as exc:
                 error = exc
-                if exc.errno != self._told:  # every write that is refused has it tried again
+                if self._told.is_new(exc):  # every write that is refused has it tried again
                     log.warning(
                         "wal_file_not_made",
                         folder=self._files.folder,
                         bytes=self._files.file_bytes,
                         error=str(exc),
                     )
-                self._told = exc.errno
             except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
                 error = OSError(errno.EIO, f"the maker of the WAL crashed: {exc!r}")
                 log.exception("wal_maker_crashed", folder=self._files.folder)
         with self._room:
             self._making = False
             if made is not None:
-                if self._told is not None:
+                if self._told.is_over():
                     log.info("wal_file_made", folder=self._files.folder)
-                self._told = None
                 self._ready = made
                 self._make_error = self.why_none = None
             elif error is not None:
