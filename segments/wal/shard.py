@@ -426,7 +426,7 @@ class Shard:
             self._files.keep(oldest.file, keys)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()
-        self.supply.freed()
+        self.supply.prepare_soon()  # there is room for another
 
     def close(self) -> None:
         """Write what is queued, end the thread, close the files; they stay as they are."""

@@ -62,7 +62,7 @@ class Supply:
         return max(self._next_sequence, self._files.next_sequence)
 
     def prepare_soon(self) -> None:
-        """Have the next file made, off this thread."""
+        """Have the next file made, off this thread; the maker wakes who waits for it."""
         with self._room:
             if self._making or self._ready is not None:
                 return
@@ -108,10 +108,6 @@ class Supply:
             ready.goes_away()
         return ready
 
-    def freed(self) -> None:
-        """A file was freed: there is room for another; the maker wakes who waits for it."""
-        self.prepare_soon()
-
     def nothing_to_free(self) -> None:
         """A checkpoint found no full file: if the writer waits for one, wake it by the maker.
 
@@ -125,9 +121,7 @@ class Supply:
         Nobody else would ask the maker again.  It has room now: of what counts against the bound
         only the active file is left.
         """
-        with self._room:
-            starves = self._starves
-        if starves:
+        if self._starves:
             self.prepare_soon()
 
     def nothing_freed(self, cause: OSError | None = None) -> None:
