@@ -349,7 +349,7 @@ class LogChecker:
             is_cleaned = paths.cleaned_number(name) is not None
             if is_temporary or is_cleaned:
                 yield from no_files(storage, [path], _NOT_REMOVED)
-            if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
+            if path in paths.replaced:
                 continue
             if path == paths.unsynced:
                 text = "a sync of this log has failed"
