@@ -127,7 +127,7 @@ class SealedSegments:
 
     def rows(self) -> list[Row]:
         """The manifest rows of all, as they were added."""
-        return list(map(self._row_at, range(len(self))))
+        return list(map(self.row_at, range(len(self))))
 
     def find(self, offset: int) -> int:
         """Place of the segment that holds `offset`."""
@@ -185,9 +185,10 @@ class SealedSegments:
     def row(self, number: int) -> Row | None:
         """The manifest row of a segment; None when it is not among them."""
         place = self.place_of(number)
-        return None if place is None else self._row_at(place)
+        return None if place is None else self.row_at(place)
 
-    def _row_at(self, place: int) -> Row:
+    def row_at(self, place: int) -> Row:
+        """The manifest row of the segment at this place."""
         return Row(
             RowKind.SEGMENT,
             self.numbers[place],
@@ -198,7 +199,7 @@ class SealedSegments:
             self.max_timestamps[place],
             self.block_size_maxes[place],
             self.leader_epochs[place],
-            tag=self.tags[place],
+            self.tags[place],
         )
 
     def _columns(self) -> list["array[int]"]:
