@@ -97,10 +97,7 @@ def consumer_group_heartbeat(
     try:
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
-        if request.member_epoch >= JOIN:
-            refuse(exc.code, exc.message)
-        else:
-            refuse_when_kept(core, group, request.member_id, exc, refuse)
+        refuse_when_kept(core, group, beat, exc, refuse)
         return
     core.groups.install(group)
     member = group.members.get(told.member_id)
@@ -115,7 +112,8 @@ def consumer_group_heartbeat(
 
     def tell() -> None:
         if member is not None and not slot.done:  # it stays, and is there to be told
-            core.groups.was_told(group, told.member_id, told.assignment)
+            group.was_told(monotonic_ms(), told.member_id, told.assignment)
+            core.groups.look_by_then(group)
         size = assignment_size(told.assignment or ())
         slot.answer_in_turn(partial(_told, told, interval_ms), size)
 

@@ -31,6 +31,7 @@ from .group import Group
 from .kept_consumers import KeptConsumers
 from .kept_generations import KeptGenerations
 from .kept_streams import KeptStreams, restored_member
+from .offset_expiry import AnyGroup
 from .streams_group import StreamsGroup
 from .streams_topology import Topology
 from .task_assignor import Tasks
@@ -40,7 +41,6 @@ log = structlog.get_logger()
 _CLIENT_HOST: Final = 1
 """In what a streams member says."""
 
-AnyGroup: TypeAlias = Group | ConsumerGroup | StreamsGroup
 Found: TypeAlias = dict[str, AnyGroup]
 
 
