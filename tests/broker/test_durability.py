@@ -529,6 +529,21 @@ async def test_a_reader_that_leaves_during_a_cold_read_leaves_no_buffer_behind()
                 await trio.lowlevel.checkpoint()
 
 
+async def test_a_read_that_fails_is_told_with_its_partition(events: Events) -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"v")
+        disk.cached, disk.read_error = False, OSError(errno.EIO, "a bad block")
+        await client.send(fetch_request("t", 0), 12)
+        _, reply = await client.receive(FetchResponse, 12)
+        (row,) = reply.responses[0].partitions
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        (line,) = events.named("read_failed")
+        assert (line["topic"], line["partition"]) == ("t", 0)
+        assert "a bad block" in line["error"]
+
+
 async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:
     disk = GatedStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
