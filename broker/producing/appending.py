@@ -34,6 +34,7 @@ from ..core import Core
 from ..partitions.partition import Partition
 from ..refused import Refused
 
+NOT_YET_DURABLE: Final = "appended, and not durable within the timeout: it may become so yet"
 _ACKS: Final = (-1, 1, 0)
 # zstd came with this version; older clients could not read what they are asked to store.
 ZSTD_SINCE: Final = 7
