@@ -53,7 +53,7 @@ from ..groups.share_group import ShareMember
 from ..groups.viewers import sight_of, viewer_of
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .group_admin import GROUP_OPERATIONS
 from .kept_answers import refuse_when_kept, when_kept
 from .later_reply import LaterReply
@@ -215,7 +215,7 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     else:
         problem = excess(request.subscribed_topic_names)
     if problem is not None:
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+        raise invalid_request(problem)
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,

@@ -62,7 +62,7 @@ from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .config_rows import created_configs
 
 _DEFAULT: Final = -1
@@ -109,7 +109,7 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
             if is_excessive:
                 raise Refused(ErrorCode.POLICY_VIOLATION, EXCESSIVE)
             if counts[asked.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
+                raise invalid_request(f"{asked.name!r} is asked for twice")
             new = new_topic(core, asked)
             first = alike.setdefault(folded(new.name), new.name)
             if first != new.name:
@@ -165,7 +165,7 @@ def new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
     """
     if asked.name == _OF_KRAFT:
         told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
-        raise Refused(ErrorCode.INVALID_REQUEST, told)
+        raise invalid_request(told)
     core.topics.check_new(asked.name, 1)
     config = _config(core, asked)
     partitions = _partitions(core, asked)
@@ -176,7 +176,7 @@ def new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
 def _partitions(core: Core, asked: CreateTopicsRequestTopic) -> int:
     if asked.assignments:
         if asked.num_partitions != _DEFAULT or asked.replication_factor != _DEFAULT:
-            raise Refused(ErrorCode.INVALID_REQUEST, "both an assignment and a count of partitions")
+            raise invalid_request("both an assignment and a count of partitions")
         indexes = sorted(one.partition_index for one in asked.assignments)
         if indexes != list(range(len(indexes))):
             raise Refused(
@@ -266,10 +266,10 @@ async def _meant_to_go(
         row = DeleteTopicsResponseTopic(name=asked.name, topic_id=asked.topic_id)
         try:
             if meant is None:
-                raise _invalid(_BOTH if asked.name is not None else _NEITHER)
+                raise invalid_request(_BOTH if asked.name is not None else _NEITHER)
             told.add(meant)
             if counts[meant] > 1:
-                raise _invalid(_ID_TWICE if isinstance(meant, UUID) else _NAME_TWICE)
+                raise invalid_request(_ID_TWICE if isinstance(meant, UUID) else _NAME_TWICE)
             meta = core.topics.by_id(meant) if isinstance(meant, UUID) else core.topics.get(meant)
             if meta is not None:
                 row.name, row.topic_id = meta.name, meta.topic_id
@@ -326,10 +326,6 @@ def _meant(asked: DeleteTopicsRequestTopic) -> str | UUID | None:
     return asked.name if asked.topic_id == ZERO_UUID else None
 
 
-def _invalid(message: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, message)
-
-
 def _no_such_id(topic_id: UUID) -> tuple[ErrorCode, str]:
     return ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}"
 
@@ -348,7 +344,7 @@ async def create_partitions(
         row = rows[asked.name] = CreatePartitionsResponseTopic(name=asked.name)
         try:
             if counts[asked.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
+                raise invalid_request(f"{asked.name!r} is asked for twice")
             _check_growth(core, call, asked)
             wanted[asked.name] = asked.count
         except Refused as exc:

@@ -49,7 +49,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.consumer_groups import KeptGroup
 
 from ..loop.loop_clock import NEVER_MS
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from . import group_news
 from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
 from .consumer_target import Target, Topic
@@ -226,7 +226,7 @@ class ConsumerGroup(EpochalGroup[ConsumerMember]):
         if known is not None and known.instance_id == beat.instance_id:
             return known  # its answer was lost, or it begins again: its place is its own
         if known is not None:  # it has a place, and would take another one beside it
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{beat.member_id!r} is another instance")
+            raise invalid_request(f"{beat.member_id!r} is another instance")
         if beat.instance_id is not None and beat.instance_id in self.static:
             return self._take_over(self.members[self.static[beat.instance_id]], beat)
         self._check_place()

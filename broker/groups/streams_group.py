@@ -47,7 +47,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.streams_groups import KeptStreams
 
 from ..loop.loop_clock import NEVER_MS
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from . import group_news
 from .consumer_members import Reconciled
 from .consumer_target import Topic
@@ -224,7 +224,7 @@ class StreamsGroup(EpochalGroup[StreamsMember]):
         say that it has anything but its tasks, and those that it is to let go of."""
         member = known or self._known(beat.member_id)
         if beat.process_id not in (None, member.said.process_id):
-            raise Refused(ErrorCode.INVALID_REQUEST, "a member stays in its process")
+            raise invalid_request("a member stays in its process")
         if beat.epoch != member.epoch:
             has = plus(member.assigned, member.revoking)
             if not member.may_be_at(beat.epoch) or not _is_within(beat.owned or NO_TASKS, has):
