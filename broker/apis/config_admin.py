@@ -209,7 +209,7 @@ async def _alter_all(
             told[resource] = await _alter(core, asked, asker, validate_only=request.validate_only)
     set_to = core.group_settings.change_all
     of_groups = await set_to(groups, asker, validate_only=request.validate_only)
-    of_topics = await core.topics.alter_all(topics, validate_only=request.validate_only)
+    of_topics = await core.topics.alter_all(topics, asker, validate_only=request.validate_only)
     for of, outcomes in (GROUP, of_groups), (TOPIC, of_topics):
         for name, outcome in outcomes.items():
             told[of, name] = _NO_ERROR
