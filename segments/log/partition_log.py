@@ -35,6 +35,7 @@ from itertools import accumulate, chain
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
+from ..disk.file_size import file_size_max
 from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage, StorageFile, close_all, write_all
 from ..errors import BatchTooLarge, CorruptSegment
@@ -58,6 +59,7 @@ class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
     __slots__ = (
+        "_batch_bytes_max",
         "_full_count",
         "active",
         "append_lock",
@@ -85,6 +87,7 @@ class PartitionLog:
         "rotating",
         "seal_lock",
         "sealed",
+        "segment_bytes",
         "segments_since_snapshot",
         "state_lock",
         "storage",
@@ -115,7 +118,7 @@ class PartitionLog:
         """made: the highest number of an empty segment whose name is durable."""
         self.storage = LogStorage(storage, paths.folder, self._doubt_names)
         self.paths = paths
-        self.config = config
+        self._configure(config)
         self.files = files
         self.sealed = sealed
         self.rotating = unsealed[:-1]
@@ -239,7 +242,7 @@ class PartitionLog:
     def wants_ready(self) -> bool:
         """Whether the active segment is half full and too few are ready behind it."""
         return (
-            self.active.size * 2 >= self.config.segment_bytes
+            self.active.size * 2 >= self.segment_bytes
             and self.ready.is_wanted
             and not self.open_logs.is_crowded
         )
@@ -270,18 +273,27 @@ class PartitionLog:
     def reconfigure(self, config: TopicConfig) -> None:
         """Use other settings from the next batch on."""
         with self.append_lock:
-            self.config = config
+            self._configure(config)
+
+    def _configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self.segment_bytes = min(config.segment_bytes, file_size_max())
+        """How large a segment becomes."""
+        self._batch_bytes_max = min(config.max_message_bytes, self.segment_bytes)
 
     # Writing
 
     def check_size(self, size: int) -> None:
         """Raises BatchTooLarge; before anything else is done with a batch."""
-        config = self.config
-        if size > config.max_message_bytes:
+        limit = self._batch_bytes_max
+        if size > limit:
+            config = self.config
             setting = "max.message.bytes"
-            if config.max_message_bytes == config.segment_bytes:
+            if limit < config.max_message_bytes:
+                setting = "the largest file of this process (ulimit -f)"
+            elif limit == config.segment_bytes:
                 setting = "max.message.bytes (segment.bytes)"
-            raise BatchTooLarge(size, config.max_message_bytes, setting)
+            raise BatchTooLarge(size, limit, setting)
 
     def write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
         """Append one batch (writable, whole, checked); its base offset.
@@ -334,7 +346,7 @@ class PartitionLog:
         records, last_offset = offsets[-1] - offsets[0], offsets[-1] - 1
         if (
             self.config.stamps_append_time
-            or max(sizes) > self.config.max_message_bytes
+            or max(sizes) > self._batch_bytes_max
             or self._is_full(segment, len(run), records, len(sizes), last_offset, now_ms)
         ):
             return None
@@ -375,7 +387,7 @@ class PartitionLog:
         no place in the segment any more."""
         config = self.config
         return (
-            segment.size + size > config.segment_bytes
+            segment.size + size > self.segment_bytes
             or segment.records + records > config.segment_records
             or segment.builder.index_size + ENTRY_SIZE * batches > config.segment_index_bytes
             or (segment.size > 0 and now_ms - segment.first_ms >= config.roll_ms)

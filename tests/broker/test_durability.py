@@ -255,6 +255,8 @@ async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_mor
         disk.sync_error = OSError(errno.EIO, "the disk is gone")
         assert await produce(0) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
         assert handler.read_only is not None
+        for _ in range(2):  # nothing is said of an order where nothing is taken
+            assert await produce(1) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
         file = disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
         file.pwrite(bytes(len(batch(b"0"))), size)
         disk.sync_error = None
