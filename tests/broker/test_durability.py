@@ -26,6 +26,7 @@ from segbroker.segments.log.segment import ActiveSegment
 from segbroker.segments.partition import failing
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.wal import shard
+from segbroker.segments.wal.group import CallSoon, Group
 from segbroker.segments.wal.pending import Pending
 
 from ..support.gated_storage import GatedStorage
@@ -388,6 +389,54 @@ async def test_what_could_not_be_asked_for_is_asked_for_with_the_next_batch(
         async with connect(broker.address) as client:
             assert (await client.produce("t", content)).error_code == 0
             assert (await client.produce("t", b"behind")).error_code == 0
+
+
+@pytest.mark.parametrize("what", ["take", "tell"])
+async def test_the_writer_of_the_write_ahead_log_goes_on_when_there_is_memory(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs out as the writer takes what waits, or for who is to hear of it, of a failure too."""
+    left = 0
+
+    def runs_out() -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise MemoryError
+
+    class Queue(SimpleQueue[object]):
+        def empty(self) -> bool:
+            if what == "take":
+                runs_out()
+            return super().empty()
+
+    def settle(self: Group, error: OSError | None, call_soon: CallSoon) -> None:
+        runs_out()
+        settles(self, error, call_soon)
+
+    settles = Group.settle
+    monkeypatch.setattr(shard, "SimpleQueue", Queue)
+    if what == "tell":
+        monkeypatch.setattr(Group, "settle", settle)
+    disk = GatedStorage()
+    async with serving(storage=disk, housekeeping_interval_ms=10) as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            left = 2
+            codes = [(await client.produce("t", b"0")).error_code]
+
+            async def is_written() -> bool:
+                codes.append((await client.produce("t", b"1")).error_code)
+                return codes[-1] == 0
+
+            await until(is_written)
+            assert not left
+            assert {*codes} <= {0, ErrorCode.KAFKA_STORAGE_ERROR}
+            kept = values(await client.fetch("t", 0))
+        image = disk.after_power_cut()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert values(await client.fetch("t", 0)) == kept
+        assert not broker.core.topics.manager.report.summary()["offsets_lost"]
 
 
 async def test_a_transaction_ends_when_there_is_memory_for_its_marker(
