@@ -3,6 +3,7 @@
 import errno
 import socket
 from array import array
+from collections.abc import Iterable
 from queue import SimpleQueue
 from types import ModuleType
 from typing import NoReturn, cast
@@ -19,14 +20,23 @@ from segbroker.protocol.messages_core import (
     MetadataResponse,
     ProduceResponse,
 )
+from segbroker.protocol.messages_groups import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
 from segbroker.segments import background
 from segbroker.segments.log.producers import ProducerTable
 from segbroker.segments.log.segment import ActiveSegment
+from segbroker.segments.metadata import metadata_log
+from segbroker.segments.metadata.control import Event, apply_all
+from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.partition import failing
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.wal import shard
-from segbroker.segments.wal.group import CallSoon, Group
+from segbroker.segments.wal.group import CallSoon, Group, Request
 from segbroker.segments.wal.pending import Pending
 
 from ..support.gated_storage import GatedStorage
@@ -39,8 +49,8 @@ from ..support.wire_client import (
     produce_request,
     values,
 )
-from ..support.wire_transactions import Tx, stable_end, until
-from .conftest import Events, serving
+from ..support.wire_transactions import Tx, stable_end, stands, until
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 
 NOW_MS = 1_700_000_000_000
 
@@ -437,6 +447,58 @@ async def test_the_writer_of_the_write_ahead_log_goes_on_when_there_is_memory(
     async with serving(storage=image) as broker, connect(broker.address) as client:
         assert values(await client.fetch("t", 0)) == kept
         assert not broker.core.topics.manager.report.summary()["offsets_lost"]
+
+
+@pytest.mark.parametrize("what", ["queue", "state"])
+async def test_an_event_that_there_is_no_memory_for_is_refused_and_happens_when_it_is_repeated(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the creation of a topic a thread waits for it, of a commit the loop is told."""
+    left = 0
+
+    def runs_out() -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise MemoryError
+
+    class Queue(SimpleQueue[object]):
+        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+            if what == "queue" and isinstance(item, Request) and item.has_events:
+                runs_out()
+            super().put(item, block, timeout)
+
+    def applied(state: Metadata, events: Iterable[Event]) -> Metadata:
+        if what == "state":
+            runs_out()
+        return apply_all(state, events)
+
+    async def commit(offset: int) -> int:
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=None
+        )
+        topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+        request = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+        reply = await client.ask(request, OffsetCommitResponse, 7)
+        return reply.topics[0].partitions[0].error_code
+
+    monkeypatch.setattr(shard, "SimpleQueue", Queue)
+    monkeypatch.setattr(metadata_log, "apply_all", applied)
+    disk = GatedStorage()
+    async with serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker:
+        async with connect(broker.address) as client:
+            left = 1
+            assert (await client.try_create("t"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            await client.create("t")
+            assert await commit(1) == 0
+            left = 1
+            assert await commit(2) != 0
+            assert await stands(client, "g", "t", stable=True) == (0, 1)
+            assert await commit(3) == 0
+        image = disk.after_power_cut()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert await stands(client, "g", "t", stable=True) == (0, 3)
+        assert broker.core.topics.manager.report.summary() == {"offsets_lost": 0}
 
 
 async def test_a_transaction_ends_when_there_is_memory_for_its_marker(
