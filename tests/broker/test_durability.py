@@ -4,6 +4,7 @@ import errno
 import socket
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from queue import SimpleQueue
 from types import ModuleType
 from typing import NoReturn, cast
@@ -42,6 +43,7 @@ from segbroker.segments.wal.pending import Pending
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import (
+    Closed,
     WireClient,
     batch,
     connect,
@@ -499,6 +501,52 @@ async def test_an_event_that_there_is_no_memory_for_is_refused_and_happens_when_
     async with serving(storage=image) as broker, connect(broker.address) as client:
         assert await stands(client, "g", "t", stable=True) == (0, 3)
         assert broker.core.topics.manager.report.summary() == {"offsets_lost": 0}
+
+
+async def test_what_the_house_keepers_could_not_be_asked_for_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next files of the write-ahead log and of a partition, a checkpoint, a sealing, retention:
+    each once finds no memory in its queue."""
+    refused = dict.fromkeys(
+        (
+            "Supply._make",
+            "Wal.checkpoint",
+            "Rolling._make_ready",
+            "Rolling._seal",
+            "Evicting._evict",
+        ),
+        -1,
+    )
+
+    class Queue(SimpleQueue[object]):
+        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+            name = getattr(item, "__qualname__", "")
+            if is_written and name in refused:
+                refused[name] += 1
+                if not refused[name]:
+                    raise MemoryError
+            super().put(item, block, timeout)
+
+    is_written = False
+    monkeypatch.setattr(background, "SimpleQueue", Queue)
+    async with serving(housekeeping_interval_ms=10) as broker:
+        async with connect(broker.address) as client:
+            await client.create("t", segment_bytes="100000", retention_bytes="1000000")
+            await client.produce("t", b"0")
+        is_written = True
+        with trio.fail_after(60):
+            while min(refused.values()) < 1:
+                async with connect(broker.address) as client:
+                    with suppress(Closed, trio.BrokenResourceError):
+                        await client.produce("t", bytes(90_000))
+        is_written = False
+        async with connect(broker.address) as client:
+
+            async def goes_on() -> bool:
+                return (await client.produce("t", b"1")).error_code == 0
+
+            await until(goes_on)
 
 
 async def test_a_transaction_ends_when_there_is_memory_for_its_marker(
