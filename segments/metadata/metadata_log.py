@@ -260,7 +260,7 @@ class MetadataLog:
             if events:
                 self._failed(events, error)
                 self.settle()
-            raise error
+            raise error from error.__cause__
 
     def record_soon(self, done: Done, kind: str, **fields: object) -> None:
         """Have one event written; `done` hears of it.  For the loop."""
@@ -355,7 +355,7 @@ class MetadataLog:
         except (OSError, MemoryError) as exc:
             error = as_os_error(exc, "no snapshot was written")
             self._not_saved = str(error)
-            raise error
+            raise error from error.__cause__
         self._not_saved = ""
 
     def _save(self) -> None:

@@ -508,16 +508,14 @@ async def test_what_the_house_keepers_could_not_be_asked_for_is_asked_for_again(
 ) -> None:
     """The next files of the write-ahead log and of a partition, a checkpoint, a sealing, retention:
     each once finds no memory in its queue."""
-    refused = dict.fromkeys(
-        (
-            "Supply._make",
-            "Wal.checkpoint",
-            "Rolling._make_ready",
-            "Rolling._seal",
-            "Evicting._evict",
-        ),
-        -1,
-    )
+    refused = {
+        "Supply._make": -1,
+        "Wal.checkpoint": -1,
+        "Rolling._make_ready": -1,
+        "Rolling._seal": -1,
+        "Evicting._evict": -1,
+    }
+    """How often each was asked for since it was refused; -1: it was not."""
 
     class Queue(SimpleQueue[object]):
         def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
