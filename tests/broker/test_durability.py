@@ -12,6 +12,7 @@ from typing import NoReturn, cast
 import pytest
 import trio
 
+from segbroker.broker.loop import turn
 from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
 from segbroker.protocol.errors import ErrorCode
@@ -568,6 +569,17 @@ async def test_a_transaction_ends_when_there_is_memory_for_its_marker(
         await until(has_ended)
         assert events.named("marker_not_written")
         assert await stable_end(client, "t") == 2, "the record and one marker"
+
+
+async def test_a_turn_ends_when_there_is_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def runs_out() -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        monkeypatch.setattr(turn, "Pace", runs_out)
+        assert (await client.produce("t", b"0")).error_code == 0
 
 
 async def test_where_no_timeout_can_be_noted_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
