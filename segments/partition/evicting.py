@@ -104,7 +104,11 @@ class Evicting:
         """Have what is due taken out, and the files of what is gone unlinked, off this thread."""
         if not self._asked:
             self._asked = True
-            self._housekeeper.submit(self._evict)
+            try:
+                self._housekeeper.submit(self._evict)
+            except BaseException:  # for want of memory: it is asked for again
+                self._asked = False
+                raise
 
     def _evict(self) -> None:
         self._asked = False

@@ -38,6 +38,7 @@ from ..errors import (
     OffsetOutOfRange,
     PartitionReadOnly,
     StorageError,
+    as_os_error,
 )
 from ..log.append_checks import check_wanted, is_choosy
 from ..log.deleting import delete_records_before
@@ -303,9 +304,7 @@ class DiskHandler(MendingPartition):
         which is the same: behind such a hole the WAL would vouch for what it has not."""
         if not isinstance(exc, OSError):
             log.error("append_failed", topic=self.topic, partition=self.partition, exc_info=exc)
-            number = errno.ENOMEM if isinstance(exc, MemoryError) else errno.EIO
-            exc = OSError(number, f"an append was left half done: {exc!r}")
-        return self._poison(exc)
+        return self._poison(as_os_error(exc, "an append was left half done"))
 
     def sync(self) -> None:
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly after a

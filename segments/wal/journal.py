@@ -356,7 +356,11 @@ class Wal:
         assert self._checkpointer is not None
         if not self._checkpoint_asked:
             self._checkpoint_asked = True
-            self._checkpointer.submit(self.checkpoint)
+            try:
+                self._checkpointer.submit(self.checkpoint)
+            except BaseException:  # for want of memory: there is none, and it is asked for again
+                self._checkpoint_asked = False
+                raise
 
     def checkpoint(self) -> None:
         """Free every full file.  Blocking; in any thread.  What fails is logged and tried again."""

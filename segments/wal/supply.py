@@ -18,6 +18,7 @@ import structlog
 
 from ..background import Housekeeper
 from ..disk.storage import close_all
+from ..errors import as_os_error
 from ..told_once import ToldOnce
 from .files import ShardFiles, WalFile
 
@@ -67,7 +68,11 @@ class Supply:
             if self._making or self._ready is not None:
                 return
             self._making = True
-        self._maker.submit(self._make)
+        try:
+            self._maker.submit(self._make)
+        except BaseException:  # for want of memory: nobody makes it, and it is asked for again
+            self._making = False
+            raise
 
     def next_file(self) -> WalFile:
         """A file that is ready; waits for the maker, and at the bound for a checkpoint.
@@ -179,4 +184,7 @@ class Supply:
                 self._make_error = self.why_none = error
             self._room.notify_all()
         if is_bound:
-            self._checkpoint_soon()
+            try:
+                self._checkpoint_soon()
+            except Exception as exc:  # none comes: who waits for it waits in vain
+                self.nothing_freed(as_os_error(exc, "no checkpoint"))
