@@ -505,6 +505,9 @@ def test_a_damaged_snapshot_of_the_metadata_is_explained(data: Path) -> None:
     assert finding["text"].startswith("the metadata is damaged at byte 24")
     assert "backup" in finding["action"]
     assert in_process("verify", "--repair", str(data)).returncode == 8
+    served = segbroker("serve", "--data", str(data), "--listen", "127.0.0.1:0")
+    assert served.returncode == 8, "a service manager does not try again: docs/operations.md"
+    assert b"does not match its size or checksum" in served.stderr
 
 
 def test_a_snapshot_of_a_later_version_is_no_damage_that_a_backup_would_help(data: Path) -> None:
