@@ -35,7 +35,9 @@ MEANINGS: dict[ExitCode, str] = {
         " the files of a certificate cannot be used."
     ),
     ExitCode.UNREACHABLE: "No broker could be reached, or it did not answer in time.",
-    ExitCode.NOT_FOUND: "The topic, partition or offset does not exist.",
+    ExitCode.NOT_FOUND: (
+        "What was named does not exist: a topic, partition, offset, group, user, context or quota."
+    ),
     ExitCode.REFUSED: "The broker answered and refused; `spark`: a query failed.",
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
