@@ -83,7 +83,7 @@ class Relief:
     def make_room(self) -> None:
         """Before a log is opened: where as many are open as may be, some are synced and park.
         Blocking."""
-        if self._open_logs.is_full:
+        if self._open_logs.is_full and not self._open_logs.park_some():
             with self._syncing:
                 if self._open_logs.is_full:  # who was before this one may have made enough
                     self._sync()
@@ -101,8 +101,8 @@ class Relief:
         was_full = self._open_logs.is_full
         unsynced = [one for one in self._handlers() if one.has_unsynced]
         for first in range(0, len(unsynced), SYNCED_AT_ONCE):
-            some = unsynced[first : first + SYNCED_AT_ONCE]
-            self._each(lambda place, some=some: self._sync_and_park(some[place]), range(len(some)))
+            places = range(first, min(first + SYNCED_AT_ONCE, len(unsynced)))
+            self._each(lambda place: self._sync_and_park(unsynced[place]), places)
             if was_full and not self._open_logs.is_full:
                 return  # somebody may wait for it
 
