@@ -217,7 +217,7 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
 
     Raises CorruptSegment, Interrupted, StorageError.
     """
-    if log.is_closed or log.is_superseded or not _is_same(log, row):
+    if log.is_over or not _is_same(log, row):
         raise Interrupted
     if not log.config.compacts:
         raise Interrupted  # its policy was changed meanwhile: nothing more goes
@@ -256,7 +256,7 @@ def _forget(log: PartitionLog, survivors: Survivors) -> None:
     with log.append_lock:
         log.producers.transactions.forget_at(survivors.dropped)
     with log.seal_lock:
-        if log.is_closed or log.is_superseded:
+        if log.is_over:
             raise Interrupted
         save_producers(log)
     survivors.dropped = set()
@@ -268,7 +268,7 @@ def _note(log: PartitionLog, survivors: Survivors, limits: Limits) -> None:
     with log.append_lock:
         forgotten = log.producers.transactions.forget_marked(until, survivors.markers)
     with log.seal_lock:
-        if log.is_closed or log.is_superseded:
+        if log.is_over:
             raise Interrupted
         points = log.cleaned.reached(until, limits.age_ms, log.config.delete_retention_ms)
         if points is not log.cleaned and limits.age_ms is not None:

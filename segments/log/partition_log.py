@@ -232,6 +232,11 @@ class PartitionLog:
         return is_empty and not self.manifest.is_durable
 
     @property
+    def is_over(self) -> bool:
+        """Whether it is closed, or another was opened: nothing is changed from here any more."""
+        return self.is_closed or self.is_superseded
+
+    @property
     def has_unsynced(self) -> bool:
         return self.recovery_point < self.active.next_offset
 
