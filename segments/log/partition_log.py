@@ -519,9 +519,8 @@ class PartitionLog:
         with self.state_lock:
             for segment in segments:
                 segment.pins -= 1
-                if segment.retired and not segment.pins and segment.file is not None:
-                    closing.append(segment.file)
-                    segment.file = None
+                if segment.retired:
+                    closing += segment.unused()
         close_all(closing)
 
     def became_sealed(self, segments: Sequence[ActiveSegment], rows: Sequence[Row]) -> None:
@@ -534,9 +533,7 @@ class PartitionLog:
             for segment, row in zip(segments, rows, strict=True):
                 self.sealed.add(row)
                 segment.retired = True
-                if not segment.pins and segment.file is not None:
-                    kept.append((segment.number, segment.file))
-                    segment.file = None
+                kept += [(segment.number, file) for file in segment.unused()]
             self.rotating = self.rotating[len(segments) :]
             self._count_full(-len(segments))
         for number, file in kept:
@@ -579,9 +576,7 @@ class PartitionLog:
         with self.seal_lock, self.sync_lock, self.append_lock, self.state_lock:
             self._count_full(-self._full_count)
             for segment in self.rotating:
-                if not segment.pins and segment.file is not None:
-                    closing.append(segment.file)
-                    segment.file = None
+                closing += segment.unused()
         close_all(closing)
 
     def release(self) -> None:
@@ -593,9 +588,7 @@ class PartitionLog:
                 self.is_closed = True
                 for segment in (*self.rotating, self.active):
                     segment.retired = True
-                    if not segment.pins and segment.file is not None:
-                        closing.append(segment.file)
-                        segment.file = None
+                    closing += segment.unused()
             self.open_logs.discard(self)
             self.ready.close()
             close_all(closing)
