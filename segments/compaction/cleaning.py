@@ -72,16 +72,12 @@ class Interrupted(Exception):
 
 def dirt(log: PartitionLog, limits: Limits) -> Dirt:
     """What could be cleaned now."""
-    with log.state_lock:
-        return _dirt(log, limits)
-
-
-def _dirt(log: PartitionLog, limits: Limits) -> Dirt:
     lag_ms = log.config.min_compaction_lag_ms
     too_young_ms = None
     if lag_ms:
         too_young_ms = -1 if limits.age_ms is None else limits.age_ms - lag_ms + 1
-    return dirt_of(log.sealed, log.cleaned.end_offset, limits.offset, too_young_ms)
+    with log.state_lock:
+        return dirt_of(log.sealed, log.cleaned.end_offset, limits.offset, too_young_ms)
 
 
 def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
@@ -90,7 +86,7 @@ def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
     Raises CorruptSegment, Interrupted, StorageError, OSError.
     """
     with log.seal_lock:  # not the lock that appends and reads wait for: there may be very many
-        found = _dirt(log, limits)
+        found = dirt(log, limits)
         rows = [row for row in log.sealed.rows() if row.base_offset < found.end]
     dirty = [row for row in rows if row.end_offset > found.begin]
     survivors = _survivors(log, limits, sum(row.records for row in dirty), found.end)
