@@ -8,7 +8,7 @@ metadata that every start after a crash writes first.
 """
 
 import errno
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 
 import structlog
@@ -57,12 +57,9 @@ class Reserve:
 
     def _is_ours(self) -> bool:
         """Whether the file has no contents; one that has some was here before the broker."""
-        file = self._storage.open(self._path, read_only=True)
-        try:
+        with closing(self._storage.open(self._path, read_only=True)) as file:
             content = bytearray(min(file.size(), max(self._size, _PAGE)))
             file.pread(memoryview(content), 0)
-        finally:
-            file.close()
         return content == bytes(len(content))
 
     def _make(self) -> bool:

@@ -120,14 +120,14 @@ def compact_manifest(log: PartitionLog, now_ms: int) -> None:
     """
     with log.seal_lock:
         rows_count = len(log.sealed) + len(log.epochs) + 1
-        is_over = log.is_superseded or log.is_closed or log.failed is not None
+        is_over = log.is_over or log.failed is not None
         if not is_over and log.manifest.is_long(rows_count):
             log.manifest.replace(now_ms, log.manifest_rows())
             log.checkpointed = -1
 
 
 def _check_current(log: PartitionLog) -> None:
-    if log.is_closed or log.is_superseded:
+    if log.is_over:
         raise LogClosed(log.paths.folder)
 
 

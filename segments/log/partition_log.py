@@ -235,6 +235,11 @@ class PartitionLog:
         return is_empty and not self.manifest.is_durable
 
     @property
+    def is_over(self) -> bool:
+        """Whether it is closed, or another was opened: nothing is changed from here any more."""
+        return self.is_closed or self.is_superseded
+
+    @property
     def has_unsynced(self) -> bool:
         return self.recovery_point < self.active.next_offset
 
@@ -526,9 +531,8 @@ class PartitionLog:
         with self.state_lock:
             for segment in segments:
                 segment.pins -= 1
-                if segment.retired and not segment.pins and segment.file is not None:
-                    closing.append(segment.file)
-                    segment.file = None
+                if segment.retired:
+                    closing += segment.unused()
         close_all(closing)
 
     def became_sealed(self, segments: Sequence[ActiveSegment], rows: Sequence[Row]) -> None:
@@ -541,9 +545,7 @@ class PartitionLog:
             for segment, row in zip(segments, rows, strict=True):
                 self.sealed.add(row)
                 segment.retired = True
-                if not segment.pins and segment.file is not None:
-                    kept.append((segment.number, segment.file))
-                    segment.file = None
+                kept += [(segment.number, file) for file in segment.unused()]
             self.rotating = self.rotating[len(segments) :]
             self._count_full(-len(segments))
         for number, file in kept:
@@ -586,9 +588,7 @@ class PartitionLog:
         with self.seal_lock, self.sync_lock, self.append_lock, self.state_lock:
             self._count_full(-self._full_count)
             for segment in self.rotating:
-                if not segment.pins and segment.file is not None:
-                    closing.append(segment.file)
-                    segment.file = None
+                closing += segment.unused()
         close_all(closing)
 
     def release(self) -> None:
@@ -600,9 +600,7 @@ class PartitionLog:
                 self.is_closed = True
                 for segment in (*self.rotating, self.active):
                     segment.retired = True
-                    if not segment.pins and segment.file is not None:
-                        closing.append(segment.file)
-                        segment.file = None
+                    closing += segment.unused()
             self.open_logs.discard(self)
             self.ready.close()
             close_all(closing)

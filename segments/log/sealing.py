@@ -14,6 +14,7 @@ next opening has to scan nothing.  A log that was only read, or that never held 
 none.
 """
 
+from contextlib import closing
 from typing import Final
 
 from ..disk.storage import write_all
@@ -45,12 +46,9 @@ def seal(log: PartitionLog) -> int:
 def _write_index(log: PartitionLog, segment: ActiveSegment) -> Row:
     index = segment.builder.finish(segment.created_ms, segment.tag)
     assert index.log_size == segment.size, "the blocks cover the segment"
-    file = log.storage.open(log.paths.index(segment.number), create=True)
-    try:
+    with closing(log.storage.open(log.paths.index(segment.number), create=True)) as file:
         file.truncate(0)  # left over from a crash
         write_all(file, index.encode(), 0)
-    finally:
-        file.close()
     log.files.indexes.put((log.paths.folder, segment.number), index)
     return segment.row(max((block.length for block in index.blocks), default=0))
 

@@ -61,8 +61,8 @@ class Journaling:
         "_shard",
         "_synced_end",
         "_taken_end",
-        "_used",
         "_wal",
+        "is_used",
         "wal_key",
         "wal_queued",
     )
@@ -87,7 +87,8 @@ class Journaling:
         self._pending = Pending(topic_id, partition, self._limit)
         self._direct_end = -1
         self._asks_flusher = False
-        self._used = False
+        self.is_used = False
+        """Whether anything was given to the WAL."""
         self._gave_up = False
         # Where what was taken last ends, and what was taken before it; changed by the writer.
         self._taken_end = self._synced_end = -1
@@ -104,7 +105,7 @@ class Journaling:
     ) -> None:
         """`batch`, the last of `segment` and of `log`, was written.  Copies it."""
         size = len(batch)
-        self._used = True
+        self.is_used = True
         if size > self._limit or -1 < self._direct_end > log.recovery_point:
             self._direct_end = segment.next_offset
             self._asks_flusher = True
@@ -166,11 +167,6 @@ class Journaling:
         self._recalls_from = min((frame.segment for frame in found), default=segment + 1)
         return [frame for frame in found if frame.segment == segment]
 
-    @property
-    def is_used(self) -> bool:
-        """Whether anything was given to the WAL."""
-        return self._used
-
     # As a source of the shard
 
     def take_frames(self) -> tuple[list[Frame], int]:
@@ -203,7 +199,7 @@ class Journaling:
     def stop(self) -> int:
         """Give nothing more to the WAL, until `begin_anew`; below which offset it has everything,
         synced, whoever has heard of that by now; -1: nothing.  Blocking: waits for its writer."""
-        if not self._used:
+        if not self.is_used:
             return -1
 
         def stopped() -> int:
@@ -216,7 +212,7 @@ class Journaling:
         """`log` was opened again, after `stop`, and is durable: earlier frames of it are void, and
         there is no moment in which nothing says how far it reaches.  Blocking.  Raises OSError."""
         self._recalls_from = 0  # what was sealed may be written to again
-        if not self._used:
+        if not self.is_used:
             return
         self._shard.revive()
         self._pending.take()  # never to be written

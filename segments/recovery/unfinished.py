@@ -20,6 +20,7 @@ unlinked before the rename was durable, so the old segments are all there.
 Only the last swap of a manifest can be unfinished: the next one begins when it is done.
 """
 
+from contextlib import closing
 from enum import Enum
 from typing import NamedTuple
 
@@ -76,10 +77,8 @@ def head_of(storage: Storage, path: str) -> tuple[int, int]:
         file = storage.open(path, read_only=True)
     except FileNotFoundError:
         return -1, -1
-    try:
+    with closing(file):
         head = bytearray(12)
         if file.pread(memoryview(head), 0) < len(head) or not any(head[8:]):
             return file.size(), -1
         return file.size(), int.from_bytes(head[:8], "big", signed=True)
-    finally:
-        file.close()
