@@ -376,8 +376,11 @@ def removals(storage: Storage, path: str, *, last: str = "", links: int) -> Iter
     if names is None:
         try:
             storage.unlink(path)
-        except (IsADirectoryError, PermissionError):
-            names = storage.listdir(path)
+        except (IsADirectoryError, PermissionError) as exc:
+            try:
+                names = storage.listdir(path)
+            except NotADirectoryError:  # a file that may not go
+                raise exc from None
         else:
             yield
             return
