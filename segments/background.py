@@ -57,12 +57,16 @@ class Flushers:
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[Flushable | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"flusher-{i}", daemon=True)
-            for i in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        try:
+            for number in range(count):
+                name = f"flusher-{number}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:  # the system gives no other: a start that fails leaves none
+            self.close()
+            raise
 
     def request(self, handler: Flushable) -> None:
         """Have `handler` flushed soon; at once, in this thread, when there are no flushers."""
