@@ -99,8 +99,10 @@ class Flushers:
         self._threads = []
 
     def _run(self) -> None:
-        while (handler := self._queue.get()) is not None:
+        while True:
             try:
+                if (handler := self._queue.get()) is None:
+                    return
                 self._flush(handler)
             except Exception:
                 log.exception("flush_crashed")
@@ -160,8 +162,10 @@ class Housekeeper:
             self._thread = None
 
     def _run(self) -> None:
-        while (task := self._queue.get()) is not None:
+        while True:
             try:
+                if (task := self._queue.get()) is None:
+                    return
                 task()
             except Exception:
                 log.exception("housekeeping_crashed")
