@@ -157,22 +157,23 @@ class Supply:
         """On the maker's thread: make a file ready, if there may be another."""
         made: WalFile | None = None
         error: OSError | None = None
-        is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
-        if not is_bound:
-            try:
+        is_bound = False
+        try:
+            is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
+            if not is_bound:
                 made = self._files.prepare(self._next_sequence)
-            except OSError as exc:
-                error = exc
-                if self._told.is_new(exc):  # every write that is refused has it tried again
-                    log.warning(
-                        "wal_file_not_made",
-                        folder=self._files.folder,
-                        bytes=self._files.file_bytes,
-                        error=str(exc),
-                    )
-            except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
-                error = OSError(errno.EIO, f"the maker of the WAL crashed: {exc!r}")
-                log.exception("wal_maker_crashed", folder=self._files.folder)
+        except OSError as exc:
+            error = exc
+            if self._told.is_new(exc):  # every write that is refused has it tried again
+                log.warning(
+                    "wal_file_not_made",
+                    folder=self._files.folder,
+                    bytes=self._files.file_bytes,
+                    error=str(exc),
+                )
+        except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
+            error = as_os_error(exc, "the maker of the WAL crashed")
+            log.exception("wal_maker_crashed", folder=self._files.folder)
         with self._room:
             self._making = False
             if made is not None:
