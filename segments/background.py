@@ -96,17 +96,22 @@ class Flushers:
 
     def _run(self) -> None:
         while (handler := self._queue.get()) is not None:
-            with self._lock:
-                handler.flush_state = FlushState.FLUSHING
             try:
-                handler.flush()
+                self._flush(handler)
             except Exception:
                 log.exception("flush_crashed")
+
+    def _flush(self, handler: Flushable) -> None:
+        with self._lock:
+            handler.flush_state = FlushState.FLUSHING
+        try:
+            handler.flush()
+        finally:
             with self._lock:
                 again = handler.flush_state is FlushState.AGAIN
-                handler.flush_state = FlushState.QUEUED if again else FlushState.IDLE
+                handler.flush_state = FlushState.IDLE
             if again:
-                self._queue.put(handler)
+                self.request(handler)
 
 
 class Housekeeper:

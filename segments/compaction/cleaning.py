@@ -232,7 +232,7 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
 
 def _verified(files: SealedFiles, row: Row) -> Iterator[memoryview]:
     """The same of a segment that has to be there."""
-    index = files.index(row.number, row.base_offset, row.size, row.tag)
+    index = files.index(row)
     file = files.pin(row.number)
     try:
         first = 0

@@ -77,7 +77,7 @@ class NewSegment:
         blocks = row.size // self._log.files.interval + 1
         return (
             row.leader_epoch == self.rows[0].leader_epoch
-            and self.size + row.size <= config.segment_bytes
+            and self.size + row.size <= self._log.segment_bytes
             and self._records + row.records <= config.segment_records
             and self._builder.index_size + ENTRY_SIZE * blocks <= config.segment_index_bytes
             and row.end_offset - self.rows[0].base_offset <= OFFSET_SPAN_MAX

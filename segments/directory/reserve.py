@@ -8,6 +8,7 @@ metadata that every start after a crash writes first.
 """
 
 import errno
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -74,7 +75,8 @@ class Reserve:
         try:
             write_temporary(self._storage, self._path, bytes(self._size))
         except OSError:
-            self._storage.unlink(self._path)
+            with suppress(OSError):  # half of it is in the way of a full disk
+                self._storage.unlink(self._path)
             raise
         self._storage.fsync_dir(self._root)
         return True

@@ -21,8 +21,7 @@ Thread-safe: one lock each, never held while a file is opened or closed.
 import errno
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -69,13 +68,6 @@ def _count_down(counts: Counter[str], folder: str) -> None:
     counts[folder] -= 1
     if not counts[folder]:
         del counts[folder]
-
-
-def _close_unused(files: Iterable[StorageFile]) -> None:
-    """What a close says of a segment that was synced is nothing to who happens to be here: it has
-    come for another, or has read this one."""
-    with suppress(OSError):
-        close_all(files)
 
 
 class FileCache:
@@ -129,7 +121,7 @@ class FileCache:
                 other.pins += 1
                 surplus = [entry.file]
                 entry = other
-        _close_unused(surplus)
+        close_all(surplus)
         return entry.file
 
     def adopt(self, key: Key, file: StorageFile) -> None:
@@ -143,7 +135,7 @@ class FileCache:
                 surplus = self._evict()
             else:
                 surplus = [file]
-        _close_unused(surplus)
+        close_all(surplus)
 
     def unpin(self, key: Key, file: StorageFile) -> None:
         """Give a pinned file back."""
@@ -156,7 +148,7 @@ class FileCache:
             if close:
                 del self._dropped[id(file)]
         if close:
-            _close_unused([file])
+            close_all([file])
 
     def drop(self, folder: str, numbers: range | None = None) -> None:
         """Forget files of a log, all or some; pinned ones are closed by their last reader."""
@@ -180,7 +172,7 @@ class FileCache:
         """Close an eighth of those that nobody reads; how many."""
         with self._lock:
             surplus = self._evict(max(GIVEN_AT_ONCE, len(self._files) // 8))
-        _close_unused(surplus)
+        close_all(surplus)
         return len(surplus)
 
     def _evict(self, excess: int | None = None) -> list[StorageFile]:

@@ -25,23 +25,19 @@ the row, the segments themselves go at once: their row is durable already.
 Invariants: evict floor <= log start <= log end; the log start, and the floor, never go back.
 """
 
-import errno
 from contextlib import suppress
-from typing import Final
 
 import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..errors import LogClosed, OffsetOutOfRange
+from ..errors import NO_SPACE, LogClosed, OffsetOutOfRange
 from ..files.manifest import Floor, Row, encode_manifest, start_row
 from .partition_log import PartitionLog
 from .producer_snapshot import covers, save_producers
 from .retention import Eviction, due
 
 logger = structlog.get_logger()
-
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def delete_records_before(log: PartitionLog, offset: int) -> int:
@@ -66,7 +62,7 @@ def _save_start(log: PartitionLog, encoded: bytes) -> None:
     try:
         log.storage.replace_file(log.paths.start, encoded)
     except OSError as exc:
-        if exc.errno not in _NO_SPACE or not log.doomed:
+        if exc.errno not in NO_SPACE or not log.doomed:
             raise
         numbers, log.doomed = log.doomed, []
         _unlink(log, numbers)
@@ -159,7 +155,7 @@ def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
     try:
         log.note([row], sync=True)
     except OSError as exc:
-        if exc.errno not in _NO_SPACE:
+        if exc.errno not in NO_SPACE:
             raise
         for number in going:
             if log.storage.exists(log.paths.index(number)):
@@ -179,7 +175,7 @@ def _save_producers(log: PartitionLog) -> None:
     try:
         save_producers(log)
     except OSError as exc:
-        if exc.errno not in _NO_SPACE:
+        if exc.errno not in NO_SPACE:
             raise
         logger.warning("producers_not_saved", path=log.paths.folder, error=str(exc))
 

@@ -31,11 +31,11 @@ import errno
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import accumulate, chain
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
+from ..disk.file_size import file_size_max
 from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage, StorageFile, close_all, write_all
 from ..errors import BatchTooLarge, CorruptSegment
@@ -45,7 +45,7 @@ from ..files.manifest import Floor, Row, RowKind, start_row
 from ..files.manifest_file import ManifestFile
 from ..files.unsynced import mark_unsynced
 from ..names import LogPaths
-from ..settings.topic_config import TimestampType, TopicConfig
+from ..settings.topic_config import TopicConfig
 from .caches import OpenLogs
 from .columns import SealedSegments
 from .log_storage import LogStorage
@@ -59,8 +59,8 @@ class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
     __slots__ = (
+        "_batch_bytes_max",
         "_full_count",
-        "_stamps_append_time",
         "active",
         "append_lock",
         "checkpointed",
@@ -87,6 +87,7 @@ class PartitionLog:
         "rotating",
         "seal_lock",
         "sealed",
+        "segment_bytes",
         "segments_since_snapshot",
         "state_lock",
         "storage",
@@ -117,7 +118,7 @@ class PartitionLog:
         """made: the highest number of an empty segment whose name is durable."""
         self.storage = LogStorage(storage, paths.folder, self._doubt_names)
         self.paths = paths
-        self.config = config
+        self._configure(config)
         self.files = files
         self.sealed = sealed
         self.rotating = unsealed[:-1]
@@ -160,7 +161,6 @@ class PartitionLog:
         self.sync_lock = threading.Lock()
         self.append_lock = threading.Lock()
         self.state_lock = threading.Lock()
-        self._stamps_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.is_closed = False
         self.failed: OSError | None = None
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
@@ -242,7 +242,7 @@ class PartitionLog:
     def wants_ready(self) -> bool:
         """Whether the active segment is half full and too few are ready behind it."""
         return (
-            self.active.size * 2 >= self.config.segment_bytes
+            self.active.size * 2 >= self.segment_bytes
             and self.ready.is_wanted
             and not self.open_logs.is_crowded
         )
@@ -273,21 +273,27 @@ class PartitionLog:
     def reconfigure(self, config: TopicConfig) -> None:
         """Use other settings from the next batch on."""
         with self.append_lock:
-            self.config = config
-            self._stamps_append_time = (
-                config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-            )
+            self._configure(config)
+
+    def _configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self.segment_bytes = min(config.segment_bytes, file_size_max())
+        """How large a segment becomes."""
+        self._batch_bytes_max = min(config.max_message_bytes, self.segment_bytes)
 
     # Writing
 
     def check_size(self, size: int) -> None:
         """Raises BatchTooLarge; before anything else is done with a batch."""
-        config = self.config
-        if size > config.max_message_bytes:
+        limit = self._batch_bytes_max
+        if size > limit:
+            config = self.config
             setting = "max.message.bytes"
-            if config.max_message_bytes == config.segment_bytes:
+            if limit < config.max_message_bytes:
+                setting = "the largest file of this process (ulimit -f)"
+            elif limit == config.segment_bytes:
                 setting = "max.message.bytes (segment.bytes)"
-            raise BatchTooLarge(size, config.max_message_bytes, setting)
+            raise BatchTooLarge(size, limit, setting)
 
     def write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
         """Append one batch (writable, whole, checked); its base offset.
@@ -306,7 +312,7 @@ class PartitionLog:
         base_offset = segment.next_offset
         patch_batch(batch, base_offset, self.epochs[-1][0])
         max_timestamp = header.max_timestamp
-        if self._stamps_append_time and header.records_count:  # a gap has no time
+        if self.config.stamps_append_time and header.records_count:  # a gap has no time
             set_log_append_time(batch, now_ms)
             max_timestamp = now_ms
         self._put(segment, batch, now_ms)
@@ -339,8 +345,8 @@ class PartitionLog:
         offsets = list(accumulate(counts, initial=segment.next_offset))
         records, last_offset = offsets[-1] - offsets[0], offsets[-1] - 1
         if (
-            self._stamps_append_time
-            or max(sizes) > self.config.max_message_bytes
+            self.config.stamps_append_time
+            or max(sizes) > self._batch_bytes_max
             or self._is_full(segment, len(run), records, len(sizes), last_offset, now_ms)
         ):
             return None
@@ -381,7 +387,7 @@ class PartitionLog:
         no place in the segment any more."""
         config = self.config
         return (
-            segment.size + size > config.segment_bytes
+            segment.size + size > self.segment_bytes
             or segment.records + records > config.segment_records
             or segment.builder.index_size + ENTRY_SIZE * batches > config.segment_index_bytes
             or (segment.size > 0 and now_ms - segment.first_ms >= config.roll_ms)
@@ -415,21 +421,6 @@ class PartitionLog:
             # Who was told of that may have looked before this segment was one of those in use.
             text = "a sync of the names has failed beside a roll"
             self._fail_sync(OSError(errno.EIO, text, self.paths.folder))
-
-    def maybe_roll_by_age(self, now_ms: int) -> bool:
-        """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
-        max.compaction.lag.ms if that is less).  Raises OSError."""
-        segment = self.active
-        if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
-            return False
-        with self.append_lock:
-            segment = self.active
-            if self.is_closed or not segment.size:
-                return False
-            if now_ms - segment.first_ms < self.config.roll_ms:
-                return False
-            self.roll(now_ms)
-            return True
 
     # Syncing
 
@@ -578,7 +569,7 @@ class PartitionLog:
         finally:
             self.append_lock.release()
         if file is not None:
-            file.close()
+            close_all([file])
         return True
 
     def _count_full(self, change: int) -> None:
@@ -598,8 +589,7 @@ class PartitionLog:
                 if not segment.pins and segment.file is not None:
                     closing.append(segment.file)
                     segment.file = None
-        with suppress(OSError):  # nothing that was written to them counts
-            close_all(closing)
+        close_all(closing)
 
     def release(self) -> None:
         """Close every descriptor; nothing is written or synced any more."""
@@ -614,10 +604,6 @@ class PartitionLog:
                         closing.append(segment.file)
                         segment.file = None
             self.open_logs.discard(self)
-            try:
-                self.ready.close()
-            finally:
-                try:
-                    close_all(closing)
-                finally:  # who comes next under these names must not find them
-                    self.files.close()
+            self.ready.close()
+            close_all(closing)
+            self.files.close()  # who comes next under these names must not find them

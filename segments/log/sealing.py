@@ -14,7 +14,6 @@ next opening has to scan nothing.  A log that was only read, or that never held 
 none.
 """
 
-from contextlib import suppress
 from typing import Final
 
 from ..disk.storage import write_all
@@ -71,14 +70,9 @@ def close_log(log: PartitionLog, *, clean: bool = True, syncs: bool = False) -> 
     """Seal, checkpoint and close; `clean` False when nothing may be written any more; `syncs`: what
     was written is made durable all the same.
 
-    Everything is closed also when it raises.  Raises OSError; with neither nothing: what a close
-    tells of what was written counts no more.
+    Everything is closed also when it raises.  Raises OSError; with neither nothing.
     """
     if log.is_closed:
-        return
-    if not (clean or syncs):
-        with suppress(OSError):
-            log.release()
         return
     try:
         if clean:
@@ -87,7 +81,7 @@ def close_log(log: PartitionLog, *, clean: bool = True, syncs: bool = False) -> 
                 unlink_doomed(log)
                 checkpoint(log)
             log.ready.close(unlink_behind=log.active.number)
-        else:
+        elif syncs:
             log.sync()
     finally:
         log.release()

@@ -35,7 +35,7 @@ from ..wal.pending import Pending
 from ..wal.vouching import end_frame
 
 
-class Journaled(Protocol):
+class Journaled(Flushable, Protocol):
     """The handler, as its journaling sees it."""
 
     def wal_synced(self, end_offset: int) -> None: ...
@@ -51,7 +51,6 @@ class Journaling:
     __slots__ = (
         "_asks_flusher",
         "_direct_end",
-        "_flushable",
         "_flushers",
         "_gave_up",
         "_limit",
@@ -71,7 +70,6 @@ class Journaling:
     def __init__(
         self,
         owner: Journaled,
-        flushable: Flushable,
         log: Callable[[], PartitionLog],
         wal: Wal,
         flushers: Flushers,
@@ -81,7 +79,6 @@ class Journaling:
         self.wal_key = (topic_id, partition)
         self.wal_queued = False
         self._owner = owner
-        self._flushable = flushable
         self._log = log
         self._wal = wal
         self._flushers = flushers
@@ -131,7 +128,7 @@ class Journaling:
             self._shard.submit(self)
         if self._asks_flusher or self.waits_for_flusher:
             self._asks_flusher = False
-            self._flushers.request(self._flushable)
+            self._flushers.request(self._owner)
 
     def flush_here(self, call_soon: CallSoon | None, acknowledge: Acknowledge | None) -> bool:
         """Have it made durable in this thread, now; False: nothing was done, `flush_soon` does it.

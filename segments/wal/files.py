@@ -43,6 +43,7 @@ from ..disk.storage import (
     Storage,
     StorageFile,
     check_room,
+    close_all,
     make_dirs,
     size_of,
     write_all,
@@ -358,7 +359,7 @@ class ShardFiles:
         if not is_of_use:
             with suppress(FileNotFoundError):  # it was removed
                 self._storage.unlink(used.path)
-        used.file.close()  # not before: what is tried again may have to copy from it
+        close_all([used.file])  # not before: what is tried again may have to copy from it
         if is_of_use:
             self._free.append(used.path)
         else:

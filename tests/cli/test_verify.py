@@ -367,6 +367,17 @@ def test_what_repairs_have_kept_aside_is_told_as_that(data: Path) -> None:
     assert found["action"] == "they are left; nothing reads them, and they may be deleted"
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "notes.tmp", "notes.cleaned", "t.manifest.tmp"])
+def test_a_file_of_somebody_beside_a_log_is_told_and_left(name: str, data: Path) -> None:
+    path = folder(data) / name
+    path.write_bytes(b"mine")
+    _, result = verify(data)
+    (found,) = result["findings"]
+    assert (found["path"], found["text"]) == (str(path), "not a file of a log")
+    verify(data, "--repair")
+    assert path.read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("kind", LEFTOVERS)
 def test_what_a_crash_leaves_is_a_note_and_no_damage(kind: str, torn: Path) -> None:
     do, text = LEFTOVERS[kind]
