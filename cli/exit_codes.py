@@ -40,7 +40,9 @@ MEANINGS: dict[ExitCode, str] = {
     ),
     ExitCode.REFUSED: "The broker answered and refused; `spark`: a query failed.",
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
-    ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
+    ExitCode.DAMAGED: (
+        "Damaged bytes were found, in a file or in what was fetched; or a file of a later version."
+    ),
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
     ExitCode.LOST: "`consume`, `spark` (`--on-gap raise`): records were lost; a line says which.",
     ExitCode.ATTENTION: "`broker status --check`: there is a problem; the output names it.",

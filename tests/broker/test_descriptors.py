@@ -1,5 +1,7 @@
 """Few file descriptors: how they are divided, and who is refused then."""
 
+from pathlib import Path
+
 import pytest
 import trio
 
@@ -12,6 +14,11 @@ from ..support.wire_settings import alter
 from .conftest import Events, serving
 
 ENOUGH = 64 + 8 + 2 * 4_096 + 1_000 + 10_000
+
+
+def test_the_page_says_how_many_are_enough() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert f"{ENOUGH:,} are enough" in page
 
 
 @pytest.mark.parametrize(

@@ -522,6 +522,9 @@ def test_a_snapshot_of_a_later_version_is_no_damage_that_a_backup_would_help(dat
     assert finding["action"] == "it does not start: a later version wrote it"
     shown = segbroker("dump", "--json", str(snapshot))
     assert shown.returncode == 8
+    served = segbroker("serve", "--data", str(data), "--listen", "127.0.0.1:0")
+    assert served.returncode == 8, "no restart mends it"
+    assert b"Hint: a later version wrote it" in served.stderr
     assert f"has format {content[5]}" in shown.stdout.decode()
 
 
