@@ -16,6 +16,7 @@ A directory is put aside only after damage, when events of the write-ahead log a
 like an orphan then is somebody's data, and only a person can say whose.
 """
 
+import errno
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -112,9 +113,25 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
     """Out of the way first, durably, then removed.  Raises OSError."""
     folder = orphan.path.rpartition("/")[0]
     grave = f"{folder}/~{mark}"
-    storage.rename(orphan.path, grave)
-    storage.fsync_dir(folder)
-    remove_tree(storage, grave, links=orphan.links)
+    if move_to_grave(storage, orphan.path, grave, links=orphan.links):
+        storage.fsync_dir(folder)
+        remove_tree(storage, grave, links=orphan.links)
+
+
+def move_to_grave(storage: Storage, path: str, grave: str, *, links: int) -> bool:
+    """Rename the directory of a deleted topic.  False: its file system does not rename it, as an
+    overlay does not what a lower layer has, and it was removed where it was.  Raises OSError.
+
+    links: as of `remove_tree`.
+    """
+    try:
+        storage.rename(path, grave)
+    except OSError as exc:
+        if exc.errno != errno.EXDEV:
+            raise
+        remove_tree(storage, path, links=links)
+        return False
+    return True
 
 
 def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
