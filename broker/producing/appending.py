@@ -79,8 +79,9 @@ def append_batch(
     try:
         partition = partition_to_append(core, api_version, acks, name, index)
         if (failure := partition.handler.read_only) is not None:
-            raise failure  # first: told that it is out of order, librdkafka begins another epoch,
-            # and what the log has of the one before is stored twice
+            # First: told that it is out of order, librdkafka begins another epoch, and what the
+            # log has of the one before is stored twice.
+            raise failure.with_traceback(None)
         if not isinstance(records, memoryview) or not records:
             raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
         batch = check_batch(records)
