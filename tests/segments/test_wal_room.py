@@ -133,7 +133,8 @@ def test_a_checkpoint_that_fails_again_and_again_is_told_once() -> None:
     with threads(MemoryStorage()) as wal, capture_logs() as logs:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
         wal.snapshot = snapshot
-        for failure in (OSError(errno.EIO, "no snapshot"), OSError(errno.ENOSPC, "no snapshot")):
+        for number in (errno.EIO, errno.ENOSPC):
+            failure = OSError(number, "no snapshot")
             before = wal.checkpoints
             while wal.checkpoints < before + 5:
                 with suppress(OSError):
