@@ -24,7 +24,7 @@ import trio
 from ..address import join_address, split_address
 from ..loop.address_turns import AddressTurns
 from ..peers.listener import BACKLOG, CannotListen, accept_all, bind
-from .http_connection import HttpConnection
+from .http_connection import HEAD_BYTES_MAX, HttpConnection
 from .pages import Pages
 
 log = structlog.get_logger()
@@ -80,6 +80,8 @@ class HttpServer:
         if len(self._connections) >= CONNECTIONS_MAX and not self._close_idle():
             with sock, suppress(OSError):
                 sock.send(_BUSY)
+                # Closed over a request that was not read, it is reset, and the answer is lost.
+                sock.recv(HEAD_BYTES_MAX, socket.MSG_DONTWAIT)
             return
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         connection = HttpConnection(stream, self._pages.get, partial(self._turns.turn, host))

@@ -28,6 +28,7 @@ by a client whose authority was removed; OpenSSL keeps 20,480 for a context, of 
 
 import os
 import ssl
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -343,6 +344,9 @@ class Certificate:
     def _read_again(self, *, tells_same: bool) -> bool:
         self._seen = self._look()
         try:
+            for path in self._files:
+                if _is_pipe(path):  # it may be waited for, for ever: a lane for each listener
+                    raise CertificateUnusable(f"{path} is a pipe, which cannot be read again")
             self.context = self._load()
         except CertificateUnusable as exc:
             before, self.why_not_reloaded = self.why_not_reloaded, str(exc)
@@ -420,6 +424,13 @@ def _unread(paths: Sequence[str]) -> tuple[str, OSError] | None:
         except OSError as exc:
             return path, exc
     return None
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _content(path: str) -> bytes:

@@ -77,7 +77,7 @@ class NewSegment:
         blocks = row.size // self._log.files.interval + 1
         return (
             row.leader_epoch == self.rows[0].leader_epoch
-            and self.size + row.size <= config.segment_bytes
+            and self.size + row.size <= self._log.segment_bytes
             and self._records + row.records <= config.segment_records
             and self._builder.index_size + ENTRY_SIZE * blocks <= config.segment_index_bytes
             and row.end_offset - self.rows[0].base_offset <= OFFSET_SPAN_MAX
@@ -225,7 +225,7 @@ def remove_strays(log: PartitionLog) -> None:
 
 def _is_current(log: PartitionLog, rows: Sequence[Row]) -> bool:
     """Whether the log still has these segments, as they were read."""
-    if log.is_closed or log.is_superseded or log.failed is not None:
+    if log.is_over or log.failed is not None:
         return False
     if not log.config.compacts:
         return False  # its policy was changed meanwhile

@@ -34,7 +34,7 @@ from ..disk.posix import PosixStorage
 from ..disk.relieving import RelievingStorage
 from ..disk.storage import Storage, StorageLock, make_dirs, make_root
 from ..errors import DataDirectoryGone, DataDirectoryLocked, LogClosed, StorageError
-from ..log.caches import Caches, FileCache, IndexCache, OpenLogs
+from ..log.caches import OPEN_LOGS_MAX, Caches, FileCache, IndexCache, OpenLogs
 from ..metadata.committed import SECTION, Content
 from ..metadata.metadata import Metadata, TopicMeta
 from ..metadata.metadata_log import Done, MetadataLog
@@ -106,7 +106,7 @@ class DiskManager:
         flushers: int = 2,
         wal: WalConfig | None = None,
         open_files_max: int = 1024,
-        open_logs_max: int = 4096,
+        open_logs_max: int = OPEN_LOGS_MAX,
         index_bytes_max: int = 64 << 20,
         retention_interval_ms: int = RETENTION_INTERVAL_MS,
         now_ms: int = 0,

@@ -16,6 +16,7 @@ A directory is put aside only after damage, when events of the write-ahead log a
 like an orphan then is somebody's data, and only a person can say whose.
 """
 
+import errno
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -112,9 +113,25 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
     """Out of the way first, durably, then removed.  Raises OSError."""
     folder = orphan.path.rpartition("/")[0]
     grave = f"{folder}/~{mark}"
-    storage.rename(orphan.path, grave)
-    storage.fsync_dir(folder)
-    remove_tree(storage, grave, links=orphan.links)
+    if move_to_grave(storage, orphan.path, grave, links=orphan.links):
+        storage.fsync_dir(folder)
+        remove_tree(storage, grave, links=orphan.links)
+
+
+def move_to_grave(storage: Storage, path: str, grave: str, *, links: int) -> bool:
+    """Rename the directory of a deleted topic.  False: its file system does not rename it, as an
+    overlay does not what a lower layer has, and it was removed where it was.  Raises OSError.
+
+    links: as of `remove_tree`.
+    """
+    try:
+        storage.rename(path, grave)
+    except OSError as exc:
+        if exc.errno != errno.EXDEV:
+            raise
+        remove_tree(storage, path, links=links)
+        return False
+    return True
 
 
 def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
@@ -149,7 +166,7 @@ def _has_records(storage: Storage, paths: LogPaths, deleted_epoch: int) -> bool:
         names = storage.listdir(paths.folder)
     except NotADirectoryError:
         return True
-    if not all(_is_own(paths, name) for name in names):
+    if not all(map(paths.is_own, names)):
         return True
     numbers = [paths.segment_number(name) for name in names]
     written = [
@@ -163,15 +180,3 @@ def _has_records(storage: Storage, paths: LogPaths, deleted_epoch: int) -> bool:
     # A log that was never synced may have lost its manifest.
     first = base_header(memoryview(read_file(storage, paths.log(written[0]))))
     return first is None or first.leader_epoch > deleted_epoch
-
-
-def _is_own(paths: LogPaths, name: str) -> bool:
-    """Whether a log writes files of this name."""
-    path = f"{paths.folder}/{name}"
-    numbers = paths.segment_number(name), paths.index_number(name), paths.cleaned_number(name)
-    return (
-        numbers != (None, None, None)
-        or paths.is_temporary(name)
-        or path in (paths.manifest, paths.start, paths.producers)
-        or path in (paths.damaged, paths.unsynced, paths.quarantine)
-    )

@@ -39,7 +39,7 @@ from ..replay.resuming import Resuming
 from ..settings.topic_config import Durability, OnCorruption, TopicConfig, check_class_change
 from ..settings.topic_defaults import SET
 from .opened_partitions import OpenedPartitions
-from .orphans import Orphan, remove_orphan
+from .orphans import Orphan, move_to_grave, remove_orphan
 from .several_topics import Outcome, SeveralTopics
 
 log = structlog.get_logger()
@@ -205,8 +205,8 @@ class TopicRegistry:
                 continue
             grave = self._topic_folder(f"~{meta.topic_id.hex}")
             try:
-                self._storage.rename(folder, grave)
-                graves.append(grave)
+                if move_to_grave(self._storage, folder, grave, links=1):
+                    graves.append(grave)
             except OSError as exc:
                 self._not_moved.append(meta)
                 log.warning("deleted_topic_not_moved", topic=meta.name, error=str(exc))

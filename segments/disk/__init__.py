@@ -4,6 +4,7 @@ Blocking.  Tests and the simulation put a disk with faults in its place.
 
 A module imports only what stands above it:
 
+    file_size   how large a file of the process may become
     storage     the disk port
     posix       ... on this machine; nothing else touches `os`
     memory      the disk in memory, with a power switch

@@ -31,11 +31,11 @@ import errno
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import accumulate, chain
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
+from ..disk.file_size import file_size_max
 from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage, StorageFile, close_all, write_all
 from ..errors import BatchTooLarge, CorruptSegment
@@ -45,7 +45,7 @@ from ..files.manifest import Floor, Row, RowKind, start_row
 from ..files.manifest_file import ManifestFile
 from ..files.unsynced import mark_unsynced
 from ..names import LogPaths
-from ..settings.topic_config import TimestampType, TopicConfig
+from ..settings.topic_config import TopicConfig
 from .caches import OpenLogs
 from .columns import SealedSegments
 from .log_storage import LogStorage
@@ -59,8 +59,8 @@ class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
     __slots__ = (
+        "_batch_bytes_max",
         "_full_count",
-        "_stamps_append_time",
         "active",
         "append_lock",
         "checkpointed",
@@ -87,6 +87,7 @@ class PartitionLog:
         "rotating",
         "seal_lock",
         "sealed",
+        "segment_bytes",
         "segments_since_snapshot",
         "state_lock",
         "storage",
@@ -117,12 +118,12 @@ class PartitionLog:
         """made: the highest number of an empty segment whose name is durable."""
         self.storage = LogStorage(storage, paths.folder, self._doubt_names)
         self.paths = paths
-        self.config = config
+        self._configure(config)
         self.files = files
         self.sealed = sealed
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
-        ahead_max = AHEAD_MAX if open_logs.most is None else 1
+        ahead_max = 1 if open_logs.are_few else AHEAD_MAX
         self.ready = ReadySegments(self.storage, paths, made, ahead_max=ahead_max)
         self.manifest = ManifestFile(
             self.storage,
@@ -160,7 +161,6 @@ class PartitionLog:
         self.sync_lock = threading.Lock()
         self.append_lock = threading.Lock()
         self.state_lock = threading.Lock()
-        self._stamps_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.is_closed = False
         self.failed: OSError | None = None
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
@@ -235,6 +235,11 @@ class PartitionLog:
         return is_empty and not self.manifest.is_durable
 
     @property
+    def is_over(self) -> bool:
+        """Whether it is closed, or another was opened: nothing is changed from here any more."""
+        return self.is_closed or self.is_superseded
+
+    @property
     def has_unsynced(self) -> bool:
         return self.recovery_point < self.active.next_offset
 
@@ -242,7 +247,7 @@ class PartitionLog:
     def wants_ready(self) -> bool:
         """Whether the active segment is half full and too few are ready behind it."""
         return (
-            self.active.size * 2 >= self.config.segment_bytes
+            self.active.size * 2 >= self.segment_bytes
             and self.ready.is_wanted
             and not self.open_logs.is_crowded
         )
@@ -273,21 +278,27 @@ class PartitionLog:
     def reconfigure(self, config: TopicConfig) -> None:
         """Use other settings from the next batch on."""
         with self.append_lock:
-            self.config = config
-            self._stamps_append_time = (
-                config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-            )
+            self._configure(config)
+
+    def _configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self.segment_bytes = min(config.segment_bytes, file_size_max())
+        """How large a segment becomes."""
+        self._batch_bytes_max = min(config.max_message_bytes, self.segment_bytes)
 
     # Writing
 
     def check_size(self, size: int) -> None:
         """Raises BatchTooLarge; before anything else is done with a batch."""
-        config = self.config
-        if size > config.max_message_bytes:
+        limit = self._batch_bytes_max
+        if size > limit:
+            config = self.config
             setting = "max.message.bytes"
-            if config.max_message_bytes == config.segment_bytes:
+            if limit < config.max_message_bytes:
+                setting = "the largest file of this process (ulimit -f)"
+            elif limit == config.segment_bytes:
                 setting = "max.message.bytes (segment.bytes)"
-            raise BatchTooLarge(size, config.max_message_bytes, setting)
+            raise BatchTooLarge(size, limit, setting)
 
     def write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
         """Append one batch (writable, whole, checked); its base offset.
@@ -306,7 +317,7 @@ class PartitionLog:
         base_offset = segment.next_offset
         patch_batch(batch, base_offset, self.epochs[-1][0])
         max_timestamp = header.max_timestamp
-        if self._stamps_append_time and header.records_count:  # a gap has no time
+        if self.config.stamps_append_time and header.records_count:  # a gap has no time
             set_log_append_time(batch, now_ms)
             max_timestamp = now_ms
         self._put(segment, batch, now_ms)
@@ -339,8 +350,8 @@ class PartitionLog:
         offsets = list(accumulate(counts, initial=segment.next_offset))
         records, last_offset = offsets[-1] - offsets[0], offsets[-1] - 1
         if (
-            self._stamps_append_time
-            or max(sizes) > self.config.max_message_bytes
+            self.config.stamps_append_time
+            or max(sizes) > self._batch_bytes_max
             or self._is_full(segment, len(run), records, len(sizes), last_offset, now_ms)
         ):
             return None
@@ -381,7 +392,7 @@ class PartitionLog:
         no place in the segment any more."""
         config = self.config
         return (
-            segment.size + size > config.segment_bytes
+            segment.size + size > self.segment_bytes
             or segment.records + records > config.segment_records
             or segment.builder.index_size + ENTRY_SIZE * batches > config.segment_index_bytes
             or (segment.size > 0 and now_ms - segment.first_ms >= config.roll_ms)
@@ -415,21 +426,6 @@ class PartitionLog:
             # Who was told of that may have looked before this segment was one of those in use.
             text = "a sync of the names has failed beside a roll"
             self._fail_sync(OSError(errno.EIO, text, self.paths.folder))
-
-    def maybe_roll_by_age(self, now_ms: int) -> bool:
-        """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
-        max.compaction.lag.ms if that is less).  Raises OSError."""
-        segment = self.active
-        if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
-            return False
-        with self.append_lock:
-            segment = self.active
-            if self.is_closed or not segment.size:
-                return False
-            if now_ms - segment.first_ms < self.config.roll_ms:
-                return False
-            self.roll(now_ms)
-            return True
 
     # Syncing
 
@@ -535,9 +531,8 @@ class PartitionLog:
         with self.state_lock:
             for segment in segments:
                 segment.pins -= 1
-                if segment.retired and not segment.pins and segment.file is not None:
-                    closing.append(segment.file)
-                    segment.file = None
+                if segment.retired:
+                    closing += segment.unused()
         close_all(closing)
 
     def became_sealed(self, segments: Sequence[ActiveSegment], rows: Sequence[Row]) -> None:
@@ -550,9 +545,7 @@ class PartitionLog:
             for segment, row in zip(segments, rows, strict=True):
                 self.sealed.add(row)
                 segment.retired = True
-                if not segment.pins and segment.file is not None:
-                    kept.append((segment.number, segment.file))
-                    segment.file = None
+                kept += [(segment.number, file) for file in segment.unused()]
             self.rotating = self.rotating[len(segments) :]
             self._count_full(-len(segments))
         for number, file in kept:
@@ -578,7 +571,7 @@ class PartitionLog:
         finally:
             self.append_lock.release()
         if file is not None:
-            file.close()
+            close_all([file])
         return True
 
     def _count_full(self, change: int) -> None:
@@ -595,11 +588,8 @@ class PartitionLog:
         with self.seal_lock, self.sync_lock, self.append_lock, self.state_lock:
             self._count_full(-self._full_count)
             for segment in self.rotating:
-                if not segment.pins and segment.file is not None:
-                    closing.append(segment.file)
-                    segment.file = None
-        with suppress(OSError):  # nothing that was written to them counts
-            close_all(closing)
+                closing += segment.unused()
+        close_all(closing)
 
     def release(self) -> None:
         """Close every descriptor; nothing is written or synced any more."""
@@ -610,14 +600,8 @@ class PartitionLog:
                 self.is_closed = True
                 for segment in (*self.rotating, self.active):
                     segment.retired = True
-                    if not segment.pins and segment.file is not None:
-                        closing.append(segment.file)
-                        segment.file = None
+                    closing += segment.unused()
             self.open_logs.discard(self)
-            try:
-                self.ready.close()
-            finally:
-                try:
-                    close_all(closing)
-                finally:  # who comes next under these names must not find them
-                    self.files.close()
+            self.ready.close()
+            close_all(closing)
+            self.files.close()  # who comes next under these names must not find them

@@ -48,6 +48,7 @@ import structlog
 
 from ..disk.storage import TEMPORARY, Storage, make_dirs, read_file, replace_file, size_of
 from ..errors import CorruptMetadata, CorruptSegment, as_os_error
+from ..told_once import ToldOnce
 from ..witness import SNAPSHOT, least, say_least, witness_folder
 from . import metadata
 from .control import EVENT_SIZE_MAX, Event, apply_all, decode_event
@@ -120,8 +121,7 @@ class MetadataLog:
         self._doubts = 0
         self._doubts_settled = 0
         self._why = ""
-        self._told: int | None = None
-        """The errno that was told of the last try to settle; None: it is settled."""
+        self._told = ToldOnce()
         self._not_saved = ""
 
     @property
@@ -420,12 +420,10 @@ class MetadataLog:
                 self.save()
             except OSError as exc:
                 self._why = str(exc)
-                if exc.errno != self._told:  # it is tried once a second
+                if self._told.is_new(exc):  # it is tried once a second
                     log.warning("metadata_unsettled", folder=self._folder, error=str(exc))
-                self._told = exc.errno
-        if self._told is not None and self.is_settled:
+        if self.is_settled and self._told.is_over():
             log.info("metadata_settled", folder=self._folder)
-            self._told = None
         return self.is_settled
 
     def _path(self, number: int) -> str:

@@ -53,7 +53,7 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from ..background import Housekeeper
-from ..disk.storage import Buffer, write_all
+from ..disk.storage import Buffer, close_all, write_all
 from .files import ShardFiles, WalFile
 from .frames import (
     AWAITS_MARK,
@@ -438,7 +438,7 @@ class Shard:
             self._files.keep(oldest.file, keys)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()
-        self.supply.freed()
+        self.supply.prepare_soon()  # there is room for another
 
     def close(self) -> None:
         """Write what is queued, end the thread, close the files; they stay as they are."""
@@ -450,9 +450,8 @@ class Shard:
     def release(self) -> None:
         """Close every descriptor."""
         self.supply.release()
-        for file in (self._active, *(full.file for full in self.full)):
-            if file is not None:
-                file.file.close()
+        files = (self._active, *(full.file for full in self.full))
+        close_all(file.file for file in files if file is not None)
         self._active = None
 
     # The writer

@@ -269,6 +269,8 @@ async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_mor
         disk.sync_error = OSError(errno.EIO, "the disk is gone")
         assert await produce(0) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
         assert handler.read_only is not None
+        for _ in range(2):  # nothing is said of an order where nothing is taken
+            assert await produce(1) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
         file = disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
         file.pwrite(bytes(len(batch(b"0"))), size)
         disk.sync_error = None
@@ -567,7 +569,8 @@ async def test_a_transaction_ends_when_there_is_memory_for_its_marker(
             return await tx.init() == 0
 
         await until(has_ended)
-        assert events.named("marker_not_written")
+        (line, *_) = events.named("marker_not_written")
+        assert (line["producer_id"], line["outcome"]) == (tx.producer_id, "COMMIT")
         assert await stable_end(client, "t") == 2, "the record and one marker"
 
 
@@ -696,6 +699,21 @@ async def test_a_reader_that_leaves_during_a_cold_read_leaves_no_buffer_behind()
         with trio.fail_after(60):
             while broker.core.pool.lent_bytes:
                 await trio.lowlevel.checkpoint()
+
+
+async def test_a_read_that_fails_is_told_with_its_partition(events: Events) -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"v")
+        disk.cached, disk.read_error = False, OSError(errno.EIO, "a bad block")
+        await client.send(fetch_request("t", 0), 12)
+        _, reply = await client.receive(FetchResponse, 12)
+        (row,) = reply.responses[0].partitions
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        (line,) = events.named("read_failed")
+        assert (line["topic"], line["partition"]) == ("t", 0)
+        assert "a bad block" in line["error"]
 
 
 async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:

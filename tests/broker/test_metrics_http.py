@@ -4,6 +4,7 @@ import errno
 import gc
 import os
 import re
+import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -232,6 +233,10 @@ async def test_an_idle_connection_gives_way_and_a_busy_one_does_not() -> None:
         with trio.fail_after(60):
             while b" 503 " not in refused:  # until all of these beginnings have been read
                 refused = await exchange(broker, get(b"/health/live", LAST))
+        with socket.create_connection(address_of(broker)) as newcomer:
+            newcomer.sendall(get(b"/health/live", LAST))  # all of it, before the broker looks
+            stream = trio.SocketStream(trio.socket.from_stdlib_socket(newcomer))
+            assert b" 503 " in await to_the_end(stream)
         for stream in held:
             await stream.send_all(b"TP/1.1\r\n" + HOST + LAST + b"\r\n")
             assert (await to_the_end(stream)).startswith(b"HTTP/1.1 200"), "each is served"

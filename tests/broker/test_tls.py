@@ -626,6 +626,25 @@ def test_files_that_could_not_be_read_for_want_of_descriptors_are_read_later(
     assert len(events.named("certificate_reloaded")) == 1
 
 
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    authority: Authority, events: Events
+) -> None:
+    path = authority.server()
+    certificate = certificate_in(path)
+    before = certificate.context
+    path.unlink()
+    os.mkfifo(path)
+    certificate.look()
+    assert not certificate.reload()
+    assert certificate.context is before
+    assert certificate.why_not_reloaded == f"{path} is a pipe, which cannot be read again"
+    assert len(events.named("certificate_not_reloaded")) == 2
+    path.unlink()
+    authority.server()
+    certificate.look()
+    assert certificate.why_not_reloaded is None
+
+
 async def test_files_that_do_not_go_together_leave_the_old_ones_in_force(
     authority: Authority, events: Events
 ) -> None:

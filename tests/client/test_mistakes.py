@@ -249,14 +249,14 @@ def test_a_name_that_no_request_can_carry_is_refused_at_once_and_the_client_goes
         producer.send(topic, b"value").result(60)
     many = [f"{topic}-{number}" for number in range(10_001)]
     with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
-        with pytest.raises(ValueError, match="at most 10000 topics"):
-            consumer.subscribe(many)
-        for pairs in (
-            [(each, 0) for each in many],
-            [(topic, number) for number in range(100_001)],
-        ):
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: consumer.subscribe(many),
+            lambda: consumer.assign([(each, 0) for each in many]),
+            lambda: consumer.assign([(topic, number) for number in range(100_001)]),
+        )
+        for too_many in calls:
             with pytest.raises(ValueError, match="at most"):
-                consumer.assign(pairs)
+                too_many()
         for read in (
             lambda: consumer.subscribe([topic, name]),
             lambda: consumer.assign([(topic, 0), (name, 0)]),

@@ -1,7 +1,9 @@
 """Directories of no topic: what a start removes, and what it never does."""
 
 import errno
+import os
 import threading
+from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
@@ -57,6 +59,38 @@ def test_a_topic_whose_deletion_was_interrupted_is_removed_with_its_records() ->
     manager = manager_on(after)
     assert what(manager) == [("orphan_removed", "/data/topics/u")]
     assert after.listdir("/data/topics") == ["t"]
+
+
+def test_a_directory_that_its_file_system_does_not_rename_is_removed_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That of an overlay, where a lower layer has it: an image of a container with topics."""
+    rename = MemoryStorage.rename
+
+    def files_only(disk: MemoryStorage, source: str, target: str) -> None:
+        with suppress(NotADirectoryError):
+            disk.listdir(source)
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source)
+        rename(disk, source, target)
+
+    disk = disk_with_topics("t", "u", "v")
+    monkeypatch.setattr(MemoryStorage, "rename", files_only)
+    manager = manager_on(disk)
+    before = disk.after_kill()
+    manager.delete_topic("u")
+    assert disk.listdir("/data/topics") == ["t", "v"]
+    manager.create_topic("u", 1, SMALL)
+    assert manager.get_handler("u", 0).log_end_offset == 0
+    disk.mkdir("/data/topics/w")  # of a creation that failed
+    manager.create_topic("w", 1, SMALL)
+    assert what(manager_on(disk.after_kill())) == []
+    manager = manager_on(before)
+    with monkeypatch.context() as patch_:
+        patch_.setattr(topic_registry, "move_to_grave", lambda *_, **__: False)
+        manager.delete_topic("u")  # killed before it is removed
+    after = before.after_kill()
+    assert what(manager_on(after)) == [("orphan_removed", "/data/topics/u")]
+    assert after.listdir("/data/topics") == ["t", "v"]
 
 
 def test_records_of_a_topic_that_nobody_deleted_are_set_aside_and_not_removed() -> None:

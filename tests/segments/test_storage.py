@@ -220,6 +220,20 @@ def test_a_tree_is_made_and_removed(disk: tuple[Storage, str]) -> None:
     assert storage.listdir(root) == []
 
 
+def test_what_may_not_be_removed_says_so(
+    disk: tuple[Storage, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object, path: str) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    storage, root = disk
+    make_dirs(storage, f"{root}/a")
+    replace_file(storage, f"{root}/a/file", b"")
+    monkeypatch.setattr(type(storage), "unlink", refuse)
+    with pytest.raises(PermissionError, match="Operation not permitted"):
+        remove_tree(storage, f"{root}/a")
+
+
 def test_what_is_made_is_nothing_for_others(tmp_path: Path) -> None:
     storage, folder = PosixStorage(), tmp_path / "made"
     before = os.umask(0)
