@@ -156,6 +156,8 @@ class Wal:
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = False
+        self._told: int | None = None
+        """The errno that the last checkpoint has failed with; None: it has not."""
         self._maker: Housekeeper | None = None
         self._checkpointer: Housekeeper | None = None
 
@@ -367,12 +369,15 @@ class Wal:
         with self._checkpointing:
             self._checkpoint_asked = False
             self.checkpoints += 1
+            told, self._told = self._told, None
             for shard in self._shards:
                 if shard.full:
                     try:
                         self._free_files(shard)
                     except OSError as exc:
-                        log.error("wal_checkpoint_failed", error=str(exc))
+                        self._told = exc.errno
+                        if exc.errno != told:  # every write that finds no room asks for another
+                            log.error("wal_checkpoint_failed", error=str(exc))
                         shard.supply.nothing_freed(exc)
                     except Exception as exc:  # a mistake of ours: a writer may wait for room
                         log.exception("wal_checkpoint_crashed")
