@@ -82,8 +82,9 @@ def append_batch(
             raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
         batch = check_batch(records)
         if (failure := partition.handler.read_only) is not None:
-            raise failure  # before its order is asked: told that it is out of order, librdkafka
-            # begins another epoch, and what the log has of the one before is stored twice
+            # Before its order is asked: told that it is out of order, librdkafka begins another
+            # epoch, and what the log has of the one before is stored twice.
+            raise failure.with_traceback(None)
         if batch.attributes or transactional_id is not None:
             _check_attributes(batch, partition, api_version, is_anew=is_anew)
             if batch.is_transactional or transactional_id is not None:
