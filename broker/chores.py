@@ -23,6 +23,7 @@ import trio
 
 from .core import Core, wall_ms
 from .error_map import STORAGE_FAILURES
+from .loop.loop_clock import monotonic_ms
 from .peers.tls import REMINDER_MS
 
 log = structlog.get_logger()
@@ -62,7 +63,7 @@ def _told(event: str) -> Iterator[None]:
 def _monotonic_ms(core: Core) -> int | None:
     """The clock that a jump of the wall clock is noticed by: the machine's own may jump, one that
     somebody sets on purpose is believed."""
-    return int(trio.current_time() * 1000) if core.now_ms is wall_ms else None
+    return monotonic_ms() if core.now_ms is wall_ms else None
 
 
 async def keep_house(core: Core) -> None:
@@ -110,7 +111,9 @@ async def tell_stuck(core: Core) -> None:
         await trio.sleep(LOOK_S)
         stuck_s = core.topics.manager.wal.statistics().stuck_s
         if stuck_s and not told_s:
-            log.warning("wal_stuck", seconds=round(stuck_s, 1), advice="check the disk")
+            effect = "what is to be durable waits for it, unacknowledged; nothing has failed"
+            facts = {"effect": effect, "advice": "check the disk"}
+            log.warning("wal_stuck", seconds=round(stuck_s, 1), **facts)
         elif told_s and not stuck_s:
             log.info("wal_goes_on", seconds_min=round(told_s, 1))
         told_s = stuck_s

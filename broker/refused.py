@@ -10,3 +10,8 @@ class Refused(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+def invalid_request(message: str) -> Refused:
+    """For what contradicts itself, or asks for what nobody can have."""
+    return Refused(ErrorCode.INVALID_REQUEST, message)

@@ -31,7 +31,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, cast
 
-from segbroker.protocol.api_keys import ApiKey, api_versions_response, is_served, is_vendor
+from segbroker.protocol.api_keys import (
+    ApiKey,
+    api_name,
+    api_versions_response,
+    is_served,
+    is_vendor,
+    why_unserved,
+)
 from segbroker.protocol.errors import ErrorCode, TooManyItems
 from segbroker.protocol.headers import (
     RequestHeader,
@@ -273,7 +280,7 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         return None
     if not is_served(key, header.api_version):
         tally.unserved += 1
-        raise Unserved(f"api key {key} version {header.api_version} is not served")
+        raise Unserved(why_unserved(key, header.api_version))
     tally.requests[key] += 1
     if key == _PRODUCE:
         if (single := decode_single_produce(frame, header)) is not None:
@@ -286,7 +293,7 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
             return _handle_produce_of_many(core, peer, header, frame)
         return produce(core, peer, header, cast(ProduceRequest, request))
     if len(frame) > PLAIN_BYTES_MAX:
-        raise Unserved(f"api key {key} in {len(frame)} bytes, limit {PLAIN_BYTES_MAX}")
+        raise Unserved(f"{api_name(key)} in {len(frame)} bytes, limit {PLAIN_BYTES_MAX}")
     if is_vendor(key):
         answer_vendor = _answer_large_vendor if len(frame) > LARGE_BYTES else _answer_vendor
         return answer_vendor(core, peer, header, frame)

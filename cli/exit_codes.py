@@ -35,10 +35,14 @@ MEANINGS: dict[ExitCode, str] = {
         " the files of a certificate cannot be used."
     ),
     ExitCode.UNREACHABLE: "No broker could be reached, or it did not answer in time.",
-    ExitCode.NOT_FOUND: "The topic, partition or offset does not exist.",
+    ExitCode.NOT_FOUND: (
+        "What was named does not exist: a topic, partition, offset, group, user, context or quota."
+    ),
     ExitCode.REFUSED: "The broker answered and refused; `spark`: a query failed.",
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
-    ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
+    ExitCode.DAMAGED: (
+        "Damaged bytes were found, in a file or in what was fetched; or a file of a later version."
+    ),
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
     ExitCode.LOST: "`consume`, `spark` (`--on-gap raise`): records were lost; a line says which.",
     ExitCode.ATTENTION: "`broker status --check`: there is a problem; the output names it.",

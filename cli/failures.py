@@ -275,6 +275,9 @@ def _storage(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(str(error), ExitCode.SYSTEM, hint)
         case errors.CorruptSegment() | errors.PartitionDamaged() | errors.PartitionRefused():
             return Failure(str(error), ExitCode.DAMAGED)
+        case errors.UnsupportedFormat():
+            hint = "a later version wrote it: start that one, or restore a backup from before it"
+            return Failure(str(error), ExitCode.DAMAGED, hint)
         case errors.NotADataDirectory():
             return Failure(str(error), ExitCode.USAGE)
         case _:

@@ -136,14 +136,17 @@ class AsyncConsumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            await self._say_goodbye(is_hurried(exc))
-        finally:
-            await self._driver.stop()
+        await self._close(hurried=is_hurried(exc))
 
     async def aclose(self) -> None:
         """End; in a group commit what was gone past, and leave.  Again: nothing."""
-        await self.__aexit__(None, None, None)
+        await self._close(hurried=False)
+
+    async def _close(self, *, hurried: bool) -> None:
+        try:
+            await self._say_goodbye(hurried)
+        finally:
+            await self._driver.stop()
 
     async def _say_goodbye(self, hurried: bool) -> None:
         if not self._reading.is_member or not self._driver.is_open:

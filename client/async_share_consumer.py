@@ -103,6 +103,14 @@ class AsyncShareConsumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await self._close(exc)
+
+    async def aclose(self) -> None:
+        """End: what was said is said, the rest is free for others, the group is left.  Again:
+        nothing.  Raises AcknowledgeFailed with what does not hold of what was said."""
+        await self._close(None)
+
+    async def _close(self, exc: BaseException | None) -> None:
         cut = exc if is_hurried(exc) else None
         try:
             await self._say_goodbye(cut is not None)
@@ -118,11 +126,6 @@ class AsyncShareConsumer(Generic[Notice]):
                     told(failed, cut)
         if cut is None:
             await self._tell_last(exc)
-
-    async def aclose(self) -> None:
-        """End: what was said is said, the rest is free for others, the group is left.  Again:
-        nothing.  Raises AcknowledgeFailed with what does not hold of what was said."""
-        await self.__aexit__(None, None, None)
 
     async def _say_goodbye(self, hurried: bool) -> None:
         if not self._driver.is_open:

@@ -191,6 +191,10 @@ class TopicView:
         return not self.error.retryable or (self.is_gone and self.looks >= LOOKS_MAX)
 
 
+def _too_many() -> ValueError:
+    return ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
+
+
 class Cluster:
     """See the module."""
 
@@ -238,12 +242,18 @@ class Cluster:
 
     # What others ask.
 
+    def check(self, topics: Collection[str]) -> None:
+        """Raises ValueError for what `want` refuses, whatever gives way to them."""
+        for name in topics:
+            check_text("topic", name)
+        if len(topics) > TOPICS_COUNT_MAX:
+            raise _too_many()
+
     def want(self, topics: Iterable[str]) -> None:
         """Keep these topics in view from now on.  Raises ValueError where they are too many, or one
         is no name: one such would keep the view from being asked for at all."""
         names = list(topics)
-        for name in names:
-            check_text("topic", name)
+        self.check(names)
         self._make_room(set(names))
         for name in names:
             if name not in self.topics:
@@ -266,7 +276,7 @@ class Cluster:
             if may_forget:
                 kept = wanted.union(*(names() for names in self.wanted_by))
                 self.forget(self.topics.keys() - kept)
-        raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
+        raise _too_many()
 
     def forget(self, topics: Iterable[str]) -> None:
         for name in topics:

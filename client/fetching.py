@@ -56,6 +56,10 @@ from .subscription import Subscription
 WakeBy = Callable[[int], object]
 
 
+def _too_many() -> ValueError:
+    return ValueError(f"a consumer reads at most {PARTITIONS_COUNT_MAX} partitions")
+
+
 class Fetching:
     """See the module.  A component of the engine."""
 
@@ -132,14 +136,19 @@ class Fetching:
     def assign(self, partitions: Iterable[TopicPartition], start: Start) -> None:
         """Read exactly these partitions, from `start`."""
         wanted = list(dict.fromkeys(partitions))
+        topics = {tp.topic for tp in wanted}
+        self.engine.cluster.check(topics)  # first: who is refused reads on what he had
+        if len(wanted) > PARTITIONS_COUNT_MAX:
+            raise _too_many()
         self.subscription.choose((), start)
         self._starts.is_named = True
         self._keep(set(wanted).__contains__)
-        self.engine.cluster.want({tp.topic for tp in wanted})
+        self.engine.cluster.want(topics)
         self._add(wanted, start)
 
     def subscribe(self, topics: Collection[str], start: Start) -> None:
         """Read all partitions of these topics from `start`; those that appear later, whole."""
+        self.engine.cluster.check(topics)  # as in `assign`
         self.subscription.choose(topics, start)
         self._starts.is_named = False
         self._keep(lambda tp: tp.topic in self.subscription.topics)
@@ -340,7 +349,7 @@ class Fetching:
             if tp in self.states:
                 continue
             if len(self.states) >= PARTITIONS_COUNT_MAX:
-                raise ValueError(f"a consumer reads at most {PARTITIONS_COUNT_MAX} partitions")
+                raise _too_many()
             state = self.states[tp] = PartitionState(tp, check_start(start), self._touched)
             state.topic_id = self.engine.cluster.topic_id(tp.topic)
         self.notify()

@@ -68,6 +68,7 @@ class GroupTopics:
         return self._pattern is not None or bool(self.names)
 
     def choose(self, names: Sequence[str]) -> None:
+        self._engine.cluster.check(names)  # first: who is refused reads on what he had
         self._pattern = None
         self._set(names)
 

@@ -54,7 +54,7 @@ def as_ms(timeout: float | None) -> int | None:
         return None
     if not isinstance(timeout, int | float):
         raise TypeError(f"timeout={timeout!r} is not a number of seconds")
-    return math.ceil(min(timeout * 1000, FOR_EVER_MS))
+    return math.ceil(max(min(timeout * 1000, FOR_EVER_MS), -FOR_EVER_MS))
 
 
 def wait_all(all_of: Iterable[Waitable], timeout: float | None) -> None:

@@ -53,6 +53,7 @@ __all__ = [
     "SERVED_VENDOR",
     "ApiKey",
     "ApiVersionRange",
+    "api_name",
     "api_versions_response",
     "is_flexible",
     "is_served",
@@ -280,6 +281,23 @@ def is_served(key: int, version: int) -> bool:
     """Whether the broker answers `version` of `key`; false for numbers that mean nothing."""
     versions = _SERVED_BY_NUMBER.get(key)
     return versions is not None and versions.min <= version <= versions.max
+
+
+def api_name(key: int) -> str:
+    """What Kafka calls an api: OffsetCommit; its number where there is none."""
+    if key in SERVED_VENDOR:
+        return "".join(word.capitalize() for word in VendorKey(key).name.split("_"))
+    response = _RESPONSES.get(key)
+    return f"api key {key}" if response is None else response.__name__.removesuffix("Response")
+
+
+def why_unserved(key: int, version: int) -> str:
+    """Of what `is_served` says no to: a sentence for a log."""
+    versions = _SERVED_BY_NUMBER.get(key)
+    why = "there is no such api here"
+    if versions is not None:
+        why = f"{api_name(key)} is, in versions {versions.min} to {versions.max}"
+    return f"api key {key} version {version} is not served: {why}"
 
 
 _SERVED_BY_NUMBER: Final[dict[int, ApiVersionRange]] = {

@@ -5,6 +5,7 @@ socket, an event loop or the clock.  A module or package imports only what stand
 do the modules of each package in its own list:
 
     errors       what can go wrong, by whose doing it was
+    told_once    what goes wrong again and again, told once
     disk         the disk port: this machine's, and one in memory with a power switch
     witness      what must exist, said from beside it
     names        which names a topic may have, what its files are called

@@ -57,12 +57,16 @@ class Flushers:
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[Flushable | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"flusher-{i}", daemon=True)
-            for i in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        try:
+            for number in range(count):
+                name = f"flusher-{number}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:  # the system gives no other: a start that fails leaves none
+            self.close()
+            raise
 
     def request(self, handler: Flushable) -> None:
         """Have `handler` flushed soon; at once, in this thread, when there are no flushers."""
@@ -95,18 +99,25 @@ class Flushers:
         self._threads = []
 
     def _run(self) -> None:
-        while (handler := self._queue.get()) is not None:
-            with self._lock:
-                handler.flush_state = FlushState.FLUSHING
+        while True:
             try:
-                handler.flush()
+                if (handler := self._queue.get()) is None:
+                    return
+                self._flush(handler)
             except Exception:
                 log.exception("flush_crashed")
+
+    def _flush(self, handler: Flushable) -> None:
+        with self._lock:
+            handler.flush_state = FlushState.FLUSHING
+        try:
+            handler.flush()
+        finally:
             with self._lock:
                 again = handler.flush_state is FlushState.AGAIN
-                handler.flush_state = FlushState.QUEUED if again else FlushState.IDLE
+                handler.flush_state = FlushState.IDLE
             if again:
-                self._queue.put(handler)
+                self.request(handler)
 
 
 class Housekeeper:
@@ -151,8 +162,10 @@ class Housekeeper:
             self._thread = None
 
     def _run(self) -> None:
-        while (task := self._queue.get()) is not None:
+        while True:
             try:
+                if (task := self._queue.get()) is None:
+                    return
                 task()
             except Exception:
                 log.exception("housekeeping_crashed")

@@ -25,6 +25,17 @@ _WHAT_TO_DO: Final = (
 )
 
 
+def as_os_error(exc: Exception, what: str) -> OSError:
+    """What kept something from being written, as the error of a disk: for want of memory, or by a
+    bug, it is not there either.  what: has come of it."""
+    if isinstance(exc, OSError):
+        return exc
+    number = errno.ENOMEM if isinstance(exc, MemoryError) else errno.EIO
+    error = OSError(number, f"{what}: {exc!r}")
+    error.__cause__ = exc
+    return error
+
+
 class StorageError(Exception):
     """Base of all that segments/ raises on purpose."""
 

@@ -115,19 +115,21 @@ class LogPaths:
     def quarantine(self) -> str:
         return f"{self.folder}/quarantine"
 
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """What is put in the place of another as a whole, beside what belongs to a segment."""
+        return self.manifest, self.start, self.producers, self.damaged
+
     def is_temporary(self, name: str) -> bool:
         """Whether this is what a crash has left of a replacement of one of the log's files."""
         own = name.removesuffix(TEMPORARY)
-        if own == name:
-            return False
-        is_named = f"{self.folder}/{own}" in (
-            self.manifest,
-            self.start,
-            self.producers,
-            self.damaged,
-        )
-        numbers = self.segment_number(own), self.index_number(own), self.cleaned_number(own)
-        return is_named or numbers != (None, None, None)
+        is_replaced = f"{self.folder}/{own}" in self.replaced or self._match(own) is not None
+        return own != name and is_replaced
+
+    def is_own(self, name: str) -> bool:
+        """Whether a log writes files of this name."""
+        is_one = f"{self.folder}/{name}" in (*self.replaced, self.unsynced, self.quarantine)
+        return is_one or self._match(name) is not None or self.is_temporary(name)
 
     def segment_number(self, name: str) -> int | None:
         """The k of a segment's log file; None for any other name."""
@@ -142,11 +144,14 @@ class LogPaths:
         return self._number(name, "cleaned")
 
     def _number(self, name: str, kind: str) -> int | None:
-        # Never by looking for ".log" or ".index" anywhere: a topic may have that in its name.
-        if not name.startswith(self.prefix):
-            return None
-        match = _SEGMENT.fullmatch(name, len(self.prefix))
+        match = self._match(name)
         return int(match[1]) if match and match[2] == kind else None
+
+    def _match(self, name: str) -> re.Match[str] | None:
+        """Of a file of a segment: its number, and which it is."""
+        # Never by looking for ".log" or ".index" anywhere: a topic may have that in its name.
+        is_own = name.startswith(self.prefix)
+        return _SEGMENT.fullmatch(name, len(self.prefix)) if is_own else None
 
 
 def owner_of(topic_id: UUID, partition: int) -> int:

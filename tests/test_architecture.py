@@ -220,7 +220,16 @@ def test_each_package_of_such_a_room_is_on_the_page(room: str) -> None:
     table = page.partition(f"| package of `{room}/` |")[2].partition("\n\n")[0]
     firsts = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = [name for first in firsts for name in re.findall(r"`(\w+)/`", first)]
-    assert sorted(named) == [Path(package).name for package in packages(room) if "/" in package]
+    # From the lowest layer upwards, as in the list of the room.
+    assert named == [name for name in listed(room) if (ROOT / room / name).is_dir()]
+
+
+def test_the_page_says_what_a_room_may_import() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `(\w+)/` \| [^|]+ \| ([^|]+) \| [^|]+ \|$", page, re.MULTILINE)
+    told = {room: set(re.findall(r"\w+", cell)) for room, cell in rows}
+    assert told.pop("pyspark_segbroker") == {"spark"}
+    assert told == MAY_IMPORT
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)

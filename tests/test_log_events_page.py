@@ -23,3 +23,14 @@ def test_every_event_of_the_page_is_in_the_code() -> None:
     events = {event for cell in cells for event in re.findall(r"`(\w+)`", cell)}
     assert len(events) > 80
     assert sorted(event for event in events if f'"{event}"' not in CODE) == []
+
+
+def test_an_event_has_the_level_that_the_page_says() -> None:
+    rows = re.findall(r"^\| (`[^|]+) \| ([a-z, ]+) \| ", PAGE, re.MULTILINE)
+    told: dict[str, str] = {}
+    for cell, levels in rows:
+        events = re.findall(r"`(\w+)`", cell)
+        each = levels.split(", ") if "," in levels else [levels] * len(events)
+        told |= dict(zip(events, each, strict=True))
+    logged = re.findall(r'\blog(?:ger)?\.(warning|error)\(\s*"(\w+)"', CODE)
+    assert [event for level, event in logged if told.get(event, level) != level] == []

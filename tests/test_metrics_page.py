@@ -44,6 +44,13 @@ def test_the_dashboard_and_the_rules_use_only_families_that_are_there() -> None:
     assert used <= FAMILIES.keys() | FOREIGN
 
 
+def test_other_pages_name_only_families_that_are_there() -> None:
+    other = {"segbroker_session"}  # a fixture
+    for page in DOCS.glob("*.md"):
+        named = re.findall(r"`((?:segbroker|process)_\w+)[`{]", page.read_text())
+        assert {family_of(name) for name in named} <= FAMILIES.keys() | FOREIGN | other, page.name
+
+
 def test_labels_of_the_dashboard_and_of_the_rules_are_those_of_the_families() -> None:
     known = {label for family in FAMILIES.values() for label in family.labels}
     known |= {"instance", "job", "le"}

@@ -57,7 +57,7 @@ from ..core import Core
 from ..loop.pace import Pace
 from ..principal import parse_principal
 from ..recording import Done, recorded
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 
 log = structlog.get_logger()
 
@@ -261,28 +261,28 @@ def _rule(asked: CreateAclsRequestCreation) -> Acl:
     _check_known(Operation, "operation", acl.operation)
     _check_known(Permission, "permission", acl.permission)
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise _invalid(f"a rule is literal or prefixed, pattern type {acl.pattern_type} is neither")
+        raise invalid_request(
+            f"a rule is literal or prefixed, pattern type {acl.pattern_type} is neither"
+        )
     if not acl.resource_name or not acl.host:
-        raise _invalid("the name of the resource and the host must not be empty")
+        raise invalid_request("the name of the resource and the host must not be empty")
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
-        raise _invalid(f"the only CLUSTER resource is {CLUSTER_NAME!r}, not {acl.resource_name!r}")
+        raise invalid_request(
+            f"the only CLUSTER resource is {CLUSTER_NAME!r}, not {acl.resource_name!r}"
+        )
     try:
         parse_principal(acl.principal)
     except ValueError as exc:
-        raise _invalid(str(exc)) from exc
+        raise invalid_request(str(exc)) from exc
     for text in (acl.resource_name, acl.principal, acl.host):
         if len(text.encode()) > TEXT_SIZE_MAX:
-            raise _invalid(f"a name of {len(text.encode())} bytes, limit {TEXT_SIZE_MAX}")
+            raise invalid_request(f"a name of {len(text.encode())} bytes, limit {TEXT_SIZE_MAX}")
     return acl
 
 
 def _check_known(kind: type[IntEnum], what: str, number: int) -> None:
     if number in _FILTER_ONLY or number not in set(kind):
-        raise _invalid(f"{what} {number} says nothing")
-
-
-def _invalid(message: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, message)
+        raise invalid_request(f"{what} {number} says nothing")
 
 
 def _candidates(rules: Rules, name: str | None, pattern_type: int) -> Iterable[Acl]:
@@ -321,7 +321,7 @@ def matcher(
         (Permission, "permission", permission),
     ):
         if not number or number not in set(kind):
-            raise _invalid(f"the filter's {what} {number} is unknown")
+            raise invalid_request(f"the filter's {what} {number} is unknown")
 
     if host is not None:
         host = canonical_host(host)

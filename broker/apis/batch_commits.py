@@ -45,7 +45,7 @@ from segbroker.protocol.errors import ErrorCode
 from ..access.authorizer import TRANSACTIONAL_ID, WRITE
 from ..core import Core
 from ..peers.peer import Peer
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from ..transactions.query_batches import Member, NotCommitted
 
 TRANSACTIONS_MAX: Final = 10_000
@@ -60,16 +60,14 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
     query = _query(body)
     batch = body.get("batch")
     if type(batch) is not int or not 0 <= batch <= _INT64_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"batch = {batch!r} is not a number from 0 on")
+        raise invalid_request(f"batch = {batch!r} is not a number from 0 on")
     prefix = prefix_of(body)
     if prefix is None:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"prefix is not a text of {NAME_SIZE_MAX} characters at most"
-        )
+        raise invalid_request(f"prefix is not a text of {NAME_SIZE_MAX} characters at most")
     members = _members(prefix, body.get("transactions"))
     ends_others = body.get("ends_others", False)
     if type(ends_others) is not bool:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"ends_others = {ends_others!r} is no bool")
+        raise invalid_request(f"ends_others = {ends_others!r} is no bool")
     if core.query_batches.last_batch(query) is None and (
         core.query_batches.queries_count() >= QUERIES_MAX
     ):
@@ -103,9 +101,8 @@ async def forget_transactions(core: Core, peer: Peer, body: dict[str, Any]) -> d
         or len(names) > TRANSACTIONS_MAX
         or not all(isinstance(name, str) for name in names)
     ):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"transactional_ids is not a list of {TRANSACTIONS_MAX} names at most",
+        raise invalid_request(
+            f"transactional_ids is not a list of {TRANSACTIONS_MAX} names at most"
         )
     code, forgotten = await core.query_batches.forget(names, query)
     if code:
@@ -116,9 +113,7 @@ async def forget_transactions(core: Core, peer: Peer, body: dict[str, Any]) -> d
 def _query(body: dict[str, Any]) -> str:
     query = body.get("query")
     if not isinstance(query, str) or not 0 < len(query) <= NAME_SIZE_MAX:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"query is not a name of 1 to {NAME_SIZE_MAX} characters"
-        )
+        raise invalid_request(f"query is not a name of 1 to {NAME_SIZE_MAX} characters")
     return query
 
 
@@ -130,9 +125,7 @@ def prefix_of(body: dict[str, Any]) -> str | None:
 
 def _members(prefix: str, rows: object) -> list[Member]:
     if not isinstance(rows, list) or len(rows) > TRANSACTIONS_MAX:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"transactions is not a list of {TRANSACTIONS_MAX} at most"
-        )
+        raise invalid_request(f"transactions is not a list of {TRANSACTIONS_MAX} at most")
     found: dict[str, Member] = {}
     for row in rows:
         match row:
@@ -143,7 +136,7 @@ def _members(prefix: str, rows: object) -> list[Member]:
             } if 0 <= producer_id <= _INT64_MAX and 0 <= epoch <= _INT16_MAX:
                 found[name] = Member(prefix + name, producer_id, epoch)
             case _:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{row!r} names no transaction")
+                raise invalid_request(f"{row!r} names no transaction")
     if len(found) < len(rows):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a transactional id is named twice")
+        raise invalid_request("a transactional id is named twice")
     return list(found.values())

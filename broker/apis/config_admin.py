@@ -48,7 +48,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..peers.peer import Peer
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .config_rows import broker_rows, every_broker_rows, group_rows, logger_rows, topic_rows
 from .logger_admin import alter_logger
 
@@ -136,7 +136,7 @@ def _described(core: Core, asked: DescribeConfigsRequestResource) -> _Described:
     if kind == BROKER_LOGGER or (kind == BROKER and name != EVERY_BROKER):
         _check_broker(core, name)
     elif kind == GROUP and not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
+        raise invalid_request("the group has no name")
     elif kind not in (BROKER, GROUP):
         raise _unknown_type(kind)
     return kind, name
@@ -164,15 +164,13 @@ def _rows(core: Core, peer: Peer, described: _Described, request: DescribeConfig
 
 def _unknown_type(resource_type: int) -> Refused:
     words = _NOT_HERE.get(resource_type, f"resource type {resource_type} has no settings here")
-    return Refused(ErrorCode.INVALID_REQUEST, words)
+    return invalid_request(words)
 
 
 def _check_broker(core: Core, name: str) -> None:
     """Raises Refused for every broker but this one."""
     if name != core.settings.own:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}, only {core.settings.own}"
-        )
+        raise invalid_request(f"there is no broker {name!r}, only {core.settings.own}")
 
 
 async def alter_configs(core: Core, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
@@ -211,7 +209,7 @@ async def _alter_all(
             told[resource] = await _alter(core, asked, asker, validate_only=request.validate_only)
     set_to = core.group_settings.change_all
     of_groups = await set_to(groups, asker, validate_only=request.validate_only)
-    of_topics = await core.topics.alter_all(topics, validate_only=request.validate_only)
+    of_topics = await core.topics.alter_all(topics, asker, validate_only=request.validate_only)
     for of, outcomes in (GROUP, of_groups), (TOPIC, of_topics):
         for name, outcome in outcomes.items():
             told[of, name] = _NO_ERROR
@@ -280,7 +278,7 @@ def _why(failure: Exception, resource_type: int) -> _Told:
 def _no_topic_name(name: str) -> Refused:
     """Why no topic can be called so."""
     if not name:
-        return Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        return invalid_request("Default topic resources are not allowed.")
     return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
 
 

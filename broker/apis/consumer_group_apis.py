@@ -53,7 +53,7 @@ from ..groups.share_group import ShareMember
 from ..groups.viewers import sight_of, viewer_of
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .group_admin import GROUP_OPERATIONS
 from .kept_answers import refuse_when_kept, when_kept
 from .later_reply import LaterReply
@@ -97,10 +97,7 @@ def consumer_group_heartbeat(
     try:
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
-        if request.member_epoch >= JOIN:
-            refuse(exc.code, exc.message)
-        else:
-            refuse_when_kept(core, group, request.member_id, exc, refuse)
+        refuse_when_kept(core, group, beat, exc, refuse)
         return
     core.groups.install(group)
     member = group.members.get(told.member_id)
@@ -115,7 +112,8 @@ def consumer_group_heartbeat(
 
     def tell() -> None:
         if member is not None and not slot.done:  # it stays, and is there to be told
-            core.groups.was_told(group, told.member_id, told.assignment)
+            group.was_told(monotonic_ms(), told.member_id, told.assignment)
+            core.groups.look_by_then(group)
         size = assignment_size(told.assignment or ())
         slot.answer_in_turn(partial(_told, told, interval_ms), size)
 
@@ -217,7 +215,7 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     else:
         problem = excess(request.subscribed_topic_names)
     if problem is not None:
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+        raise invalid_request(problem)
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,

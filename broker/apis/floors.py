@@ -16,7 +16,6 @@ every offset from "from" up to "next", or up to "to" when that is none.  Reasons
 
 from typing import Any, Final
 
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import GapReason
 from segbroker.protocol.vendor import error_reply
 from segbroker.segments.log.accounting import Account
@@ -25,7 +24,7 @@ from ..core import Core
 from ..loop.pace import Pace
 from ..partitions.partition import Partition
 from ..peers.peer import Peer
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 
 Body = dict[str, Any]
 PARTITIONS_MAX: Final = 20_000
@@ -40,9 +39,7 @@ async def floors(core: Core, peer: Peer, body: Body) -> Body:
     """Where the partitions begin, and how much in front of that was lost."""
     asked = body.get("partitions")
     if not isinstance(asked, list) or len(asked) > PARTITIONS_MAX:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"partitions is no list of at most {PARTITIONS_MAX}"
-        )
+        raise invalid_request(f"partitions is no list of at most {PARTITIONS_MAX}")
     keys = [partition_of(one) for one in asked]
     await core.topics.open_all(keys)
     rows = []
@@ -58,7 +55,7 @@ async def gaps(core: Core, peer: Peer, body: Body) -> Body:
     name, index = partition_of(body)
     begin, end = body.get("from", 0), body.get("to")
     if not _is_offset(begin) or not (end is None or _is_offset(end)):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"from = {begin!r}, to = {end!r}: no offsets")
+        raise invalid_request(f"from = {begin!r}, to = {end!r}: no offsets")
     handler = (await _served(core, name, index)).handler
     # What readers may not see yet is not accounted for.
     end = handler.high_watermark if end is None else min(end, handler.high_watermark)
@@ -82,7 +79,7 @@ def partition_of(one: object) -> tuple[str, int]:
         name, index = one.get("topic"), one.get("partition")
         if isinstance(name, str) and isinstance(index, int) and not isinstance(index, bool):
             return name, index
-    raise Refused(ErrorCode.INVALID_REQUEST, f"{one!r} has no topic and partition")
+    raise invalid_request(f"{one!r} has no topic and partition")
 
 
 async def _served(core: Core, name: str, index: int) -> Partition:

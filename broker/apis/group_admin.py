@@ -11,7 +11,7 @@ DescribeGroups names twice is described once, so that the size of an answer is l
 exists, not by what is asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import trio
@@ -34,11 +34,12 @@ from segbroker.protocol.messages_groups import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from segbroker.segments.metadata.committed import ROWS_MAX
+from segbroker.segments.metadata.committed import NOWHERE, ROWS_MAX
 
 from ..call import Call
 from ..core import Core
 from ..groups.group import Group
+from ..groups.group_lines import OFFSETS_DELETED
 from ..groups.group_rounds import State
 from ..loop.pace import Pace
 from ..recording import recorded
@@ -159,15 +160,17 @@ async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGr
         row = DeleteGroupsResponseGroup(group_id=name)
         rows.append(row)
         by_name.setdefault(name, []).append(row)
-    names = list(by_name)
+    names, asker = list(by_name), call.peer.asker
     for begin in range(0, len(names), TOGETHER_MAX):
         async with trio.open_nursery() as nursery:
             for name in names[begin : begin + TOGETHER_MAX]:
-                nursery.start_soon(_delete, core, by_name[name])
+                nursery.start_soon(_delete, core, by_name[name], asker)
     return DeleteGroupsResponse(results=rows)
 
 
-async def _delete(core: Core, rows: list[DeleteGroupsResponseGroup]) -> None:
+async def _delete(
+    core: Core, rows: list[DeleteGroupsResponseGroup], asker: Mapping[str, str]
+) -> None:
     """Delete the group of these rows; what is named again is not there any more."""
     for row in rows:
         try:
@@ -175,7 +178,7 @@ async def _delete(core: Core, rows: list[DeleteGroupsResponseGroup]) -> None:
         except Refused as exc:  # the broker has ended meanwhile
             row.error_code = exc.code
         if not row.error_code:
-            core.groups.lines.tell("group_deleted", row.group_id, group=row.group_id)
+            core.groups.lines.tell("group_deleted", row.group_id, group=row.group_id, **asker)
 
 
 async def _deleted(core: Core, name: str) -> ErrorCode:
@@ -235,7 +238,7 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
     if not (core.groups.exists(request.group_id) or staged):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
     for begin in range(0, max(len(named), 1), ROWS_MAX):
-        code = await _forget_named(core, request.group_id, named[begin : begin + ROWS_MAX])
+        code = await _forget_named(core, call, named[begin : begin + ROWS_MAX])
         if code:
             return OffsetDeleteResponse(error_code=code, topics=[])
         await pace.step()
@@ -249,8 +252,11 @@ class _Named(NamedTuple):
     row: OffsetDeleteResponsePartition
 
 
-async def _forget_named(core: Core, group_id: str, named: list[_Named]) -> ErrorCode:
+async def _forget_named(
+    core: Core, call: Call[OffsetDeleteRequest], named: list[_Named]
+) -> ErrorCode:
     """Forget these, or say in their rows why not; or why none of them."""
+    group_id = call.request.group_id
     code, forgotten = _forgettable(core, group_id, named)
     if gone := core.transactions.table.pending(group_id).intersection(forgotten):
         if code := await core.transactions.unstage(group_id, gone):
@@ -260,10 +266,14 @@ async def _forget_named(core: Core, group_id: str, named: list[_Named]) -> Error
     if code or not forgotten:
         return code
     group = core.groups.in_hand(group_id)
-    code = await _forget(core, group_id, forgotten)
-    if group is not None and not code:
+    topics = _stood_in(core, group_id, forgotten)
+    if code := await _forget(core, group_id, forgotten):
+        return code
+    if topics:
+        core.groups.lines.offsets(OFFSETS_DELETED, group_id, topics, call.peer.asker)
+    if group is not None:
         core.groups.stays_empty(group)
-    return code
+    return ErrorCode.NONE
 
 
 def _forgettable(
@@ -289,6 +299,16 @@ def _forgettable(
         if not row.error_code:
             forgotten.append((topic, row.partition_index))
     return ErrorCode.NONE, forgotten
+
+
+def _stood_in(core: Core, group_id: str, rows: list[tuple[str, int]]) -> set[str]:
+    """The topics of these partitions in which the group stands somewhere."""
+    known = {
+        topic: core.groups.offsets(group_id, topic, meta.topic_id)
+        for topic in {topic for topic, _ in rows}
+        if (meta := core.topics.get(topic)) is not None
+    }
+    return {topic for topic, index in rows if topic in known and known[topic].at(index) != NOWHERE}
 
 
 def _subscribed(group: Group | None) -> Callable[[str], bool]:

@@ -109,7 +109,7 @@ async def _made(core: Core, peer: Peer, missing: Sequence[InternalTopic]) -> dic
         except STORAGE_FAILURES as exc:
             failures[one.name] = wire_error(exc)[1] or str(exc)
     try:
-        outcomes = await core.topics.create_all(wanted)
+        outcomes = await core.topics.create_all(wanted, peer.asker)
     except STORAGE_FAILURES as exc:
         return failures | {new.name: str(exc) for new in wanted}
     for new, outcome in zip(wanted, outcomes, strict=True):

@@ -17,7 +17,10 @@ from segbroker.protocol.errors import ErrorCode
 
 from ..core import Core
 from ..groups.consumer_group import ConsumerGroup
+from ..groups.consumer_members import Beat
+from ..groups.member_epochs import JOIN
 from ..groups.streams_group import StreamsGroup
+from ..groups.streams_members import StreamsBeat
 from ..refused import Refused
 
 Refuse: TypeAlias = Callable[[ErrorCode, str], None]
@@ -50,11 +53,12 @@ def when_kept(
 def refuse_when_kept(
     core: Core,
     group: ConsumerGroup | StreamsGroup,
-    member_id: str,
+    beat: Beat | StreamsBeat,
     refused: Refused,
     refuse: Refuse,
 ) -> None:
-    """Who leaves is refused, but it may have left before, and asks again: when that is durable."""
+    """A heartbeat is refused.  Who leaves may have left before, and asks again: when that is
+    durable."""
 
     def kept(error: OSError | None) -> None:
         if error is not None:
@@ -62,7 +66,10 @@ def refuse_when_kept(
         else:
             refuse(refused.code, refused.message)
 
-    core.groups.when_kept(group, member_id, kept)
+    if beat.epoch < JOIN:
+        core.groups.when_kept(group, beat.member_id, kept)
+    else:
+        kept(None)
 
 
 def _not_durable(error: OSError, refuse: Refuse) -> None:

@@ -12,12 +12,14 @@ It has no deadline: whoever keeps it waiting has one (the time of a rebalance, o
 when the disk has said what became of an event.  What a guard has refused is put into it by `answer`
 (guards/guarding.py).
 
+A task that works on one and fails ends the connection (`work_on`), as a handler does that fails.
+
 Limits: an answer that no frame can carry, and one above LONG_BYTES for which there is no room, ends
 its connection; neither is an error to who answers.  One that is done and waits for its turn counts
 as further requests of `slots_max`, by its bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -129,19 +131,26 @@ class LaterReply:
             return
         assert self.on_gone is None, "it holds nothing else"
         self.on_gone = place.leave
-        self._core.spawn(partial(self._make_apart, make, place))
+        self.work_on(partial(self._make_apart, make, place))
+
+    def work_on(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Have a task do what leads to the answer."""
+        self._core.spawn(partial(self._worked_on, work))
+
+    async def _worked_on(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except BaseException:  # a bug, or the broker ends: the client would wait for ever
+            self._peer.outbox.break_off()
+            raise
 
     async def _make_apart(self, make: Callable[[], Message], place: LongAnswer) -> None:
         """In a lane; then until the client has taken it."""
         core = self._core
         with place:
-            try:
-                message = await core.lanes.run(make)
-                self._complete(message)
-                await core.lanes.run(self._encode_here, message)
-            except BaseException:  # a bug, or the broker ends: it would wait for ever
-                self._peer.outbox.break_off()
-                raise
+            message = await core.lanes.run(make)
+            self._complete(message)
+            await core.lanes.run(self._encode_here, message)
             if self.done:  # its connection is gone
                 return
             size = frame_size(self._parts)

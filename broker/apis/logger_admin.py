@@ -15,7 +15,7 @@ from segbroker.protocol.messages_admin import (
 )
 
 from ..configuration.logs import LOGGER, set_level
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 
 _SET: Final = 0
 _LEVELS: Final = {
@@ -36,16 +36,14 @@ def alter_logger(
 ) -> None:
     """Log from another level on.  Raises Refused."""
     if isinstance(asked, AlterConfigsRequestResource):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a logger is altered by IncrementalAlterConfigs")
+        raise invalid_request("a logger is altered by IncrementalAlterConfigs")
     for one in asked.configs:
         if one.name != LOGGER:
             raise Refused(ErrorCode.INVALID_CONFIG, f"no logger {one.name!r}, only {LOGGER!r}")
         if one.config_operation != _SET:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"the level of {LOGGER!r} can be set and nothing else"
-            )
+            raise invalid_request(f"the level of {LOGGER!r} can be set and nothing else")
         if one.value is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{LOGGER!r} has no value")
+            raise invalid_request(f"{LOGGER!r} has no value")
         if one.value not in _LEVELS:
             raise Refused(
                 ErrorCode.INVALID_CONFIG, f"{one.value!r} is none of {', '.join(_LEVELS)}"

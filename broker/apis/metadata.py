@@ -101,7 +101,7 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
             topics.append(row)
             await pace.step()
         if new:
-            await _create(core, new, topics)
+            await _create(core, peer, new, topics)
     if call.version < _NULL_NAME_SINCE:
         for topic in topics:
             topic.name = topic.name or ""
@@ -179,10 +179,13 @@ async def _asked(
     return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
 
 
-async def _create(core: Core, new: Mapping[str, int], topics: list[MetadataResponseTopic]) -> None:
+async def _create(
+    core: Core, peer: Peer, new: Mapping[str, int], topics: list[MetadataResponseTopic]
+) -> None:
     """Create topics together, and put their rows into the places of what is unknown yet."""
     pace = Pace()
-    for place, made in zip(new.values(), await core.topics.auto_create(list(new)), strict=True):
+    found = await core.topics.auto_create(list(new), peer.asker)
+    for place, made in zip(new.values(), found, strict=True):
         if isinstance(made, TopicMeta):
             topics[place] = await _topic(core, made, pace)
         elif made is not None:

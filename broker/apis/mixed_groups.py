@@ -71,7 +71,8 @@ def sync(core: Core, group: ConsumerGroup, request: SyncGroupRequest, done: OnSy
 
     def tell() -> None:
         if has is not None:
-            core.groups.was_told(group, request.member_id, has)
+            group.was_told(monotonic_ms(), request.member_id, has)
+            core.groups.look_by_then(group)
         done(synced)
 
     def refuse(code: ErrorCode, _: str) -> None:

@@ -22,7 +22,7 @@ from ..core import Core
 from ..loop.pace import Pace
 from ..partitions.partition import Partition
 from ..peers.peer import Peer
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .floors import partition_of, reason_word
 
 PAGE_MAX: Final = 1_000
@@ -39,7 +39,7 @@ async def partition_statistics(core: Core, peer: Peer, body: Body) -> Body:
     if names is None:
         names = sorted(core.topics.all)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise Refused(ErrorCode.INVALID_REQUEST, "topics is not a list of names")
+        raise invalid_request("topics is not a list of names")
     names, first = _begin(list(dict.fromkeys(names)), body.get("from"), every=every)
     page, following = _page(core, names, first, every=every)
     if opens:
@@ -65,7 +65,7 @@ def _begin(names: list[str], begin: object, *, every: bool) -> tuple[list[str], 
         return names, 0
     topic, first = partition_of(begin)
     if first < 0 or not (every or topic in names):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"from: {begin!r} is in none of the topics")
+        raise invalid_request(f"from: {begin!r} is in none of the topics")
     if topic in names:
         return names[names.index(topic) :], first
     return [name for name in names if name > topic], 0  # deleted since the page before

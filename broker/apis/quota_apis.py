@@ -58,7 +58,7 @@ from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES
 from ..loop.pace import Pace
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 
 log = structlog.get_logger()
 
@@ -111,13 +111,15 @@ def _check_filter(components: Sequence[DescribeClientQuotasRequestComponent]) ->
     for component in components:
         kind, how = component.entity_type, component.match_type
         if not kind or kinds.count(kind) > 1:
-            raise _invalid(f"the kind of entity {kind!r} is empty, or named twice")
+            raise invalid_request(f"the kind of entity {kind!r} is empty, or named twice")
         if kind not in _KINDS:
             raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"{kind!r} is no kind of entity here")
         if not _EXACT <= how <= _SPECIFIED or (how == _EXACT) != (component.match is not None):
-            raise _invalid(f"match {how} of {kind} does not go with the name {component.match!r}")
+            raise invalid_request(
+                f"match {how} of {kind} does not go with the name {component.match!r}"
+            )
     if ADDRESS in kinds and len(kinds) > 1:
-        raise _invalid("an ip is an entity of its own")
+        raise invalid_request("an ip is an entity of its own")
 
 
 def _matches(
@@ -163,7 +165,7 @@ async def alter_client_quotas(
             rows.append(row)
             try:
                 if counts[named] > 1:
-                    raise _invalid("an entity is changed once in a request")
+                    raise invalid_request("an entity is changed once in a request")
                 entity, values = _change(after, asked)
             except Refused as exc:
                 row.error_code, row.error_message = exc.code, exc.message
@@ -223,12 +225,12 @@ def _change(
     """The entity, and what it has afterwards; `rows`: what there is before. Raises Refused."""
     parts = {one.entity_type: one.entity_name for one in asked.entity}
     if not parts or len(parts) < len(asked.entity) or not parts.keys() <= _KINDS:
-        raise _invalid(f"{sorted(parts)} is no entity: user, client-id, both, or ip")
+        raise invalid_request(f"{sorted(parts)} is no entity: user, client-id, both, or ip")
     if ADDRESS in parts and len(parts) > 1:
-        raise _invalid("an ip is an entity of its own")
+        raise invalid_request("an ip is an entity of its own")
     for name in parts.values():
         if name is not None and not 0 < len(name.encode()) <= NAME_SIZE_MAX:
-            raise _invalid(
+            raise invalid_request(
                 f"a name of {len(name.encode())} bytes, allowed are 1 to {NAME_SIZE_MAX}"
             )
     is_known = entity_of(parts) in rows and all(op.remove for op in asked.ops)
@@ -238,14 +240,14 @@ def _change(
     known = KEYS_OF_ADDRESSES if ADDRESS in parts else KEYS_OF_CLIENTS
     values = dict(rows.get(entity, {}))
     if len({op.key for op in asked.ops}) < len(asked.ops):
-        raise _invalid("a quota is changed once in a request")
+        raise invalid_request("a quota is changed once in a request")
     for op in asked.ops:
         if op.remove:
             values.pop(op.key, None)
             continue
         if op.key not in known:
             whose, there_are = " and ".join(sorted(parts)), ", ".join(sorted(known))
-            raise _invalid(f"{op.key!r} is no quota of {whose}; there are: {there_are}")
+            raise invalid_request(f"{op.key!r} is no quota of {whose}; there are: {there_are}")
         values[op.key] = _checked(op.key, op.value)
     if values and entity not in rows and len(rows) >= ENTITIES_MAX:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {ENTITIES_MAX} entities have quotas")
@@ -255,12 +257,12 @@ def _change(
 def _checked(key: str, value: float) -> float:
     """A value that a quota may have.  Raises Refused."""
     if not math.isfinite(value) or value <= 0:
-        raise _invalid(f"{key} = {value} is not above 0")
+        raise invalid_request(f"{key} = {value} is not above 0")
     most = _WHOLE.get(key)
     if most is not None and value % 1 > _FRACTION_MAX:
-        raise _invalid(f"{key} = {value} is not a whole number")
+        raise invalid_request(f"{key} = {value} is not a whole number")
     if most is not None and value > most:
-        raise _invalid(f"{key} = {value} is more than {most:.0f}")
+        raise invalid_request(f"{key} = {value} is more than {most:.0f}")
     return value
 
 
@@ -268,9 +270,5 @@ def _address(text: str) -> str:
     """An address as connections are looked up by: 10.0.0.1 for ::ffff:10.0.0.1.  Raises Refused."""
     host = canonical_host(text)
     if not is_address(host):
-        raise _invalid(f"{text!r} is not an IP address")
+        raise invalid_request(f"{text!r} is not an IP address")
     return host
-
-
-def _invalid(message: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, message)

@@ -43,7 +43,7 @@ from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .consumer_group_apis import assignment_size, check_room, excess, takes_room
 from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
@@ -100,7 +100,7 @@ def _refusal(code: ErrorCode, message: str | None) -> ShareGroupHeartbeatRespons
 def check_member_id(member_id: str | None) -> None:
     """Raise Refused for what no member of a share group can be called."""
     if not member_id or len(member_id) > MEMBER_ID_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+        raise invalid_request("Invalid member id in the request.")
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
@@ -120,7 +120,7 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
     else:
         problem = excess(request.subscribed_topic_names)
     if problem is not None:
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+        raise invalid_request(problem)
 
 
 def _group(core: Core, request: ShareGroupHeartbeatRequest) -> ShareGroup:

@@ -47,6 +47,7 @@ from segbroker.segments.metadata.share_groups import ROWS_MAX, SECTION, ShareRow
 
 from ..call import Call
 from ..core import Core
+from ..groups.group_lines import OFFSETS_ALTERED, OFFSETS_DELETED
 from ..loop.pace import Pace
 from ..recording import recorded
 from ..refused import Refused
@@ -176,7 +177,7 @@ async def alter_share_group_offsets(
                 puts.append(put)
             await pace.step()
     for begin in range(0, len(puts), ROWS_MAX):
-        await _put(core, group_id, puts[begin : begin + ROWS_MAX])
+        await _put(core, call, puts[begin : begin + ROWS_MAX])
         await pace.step()
     return response
 
@@ -199,9 +200,9 @@ def _looked_up(
         yield row, put
 
 
-async def _put(core: Core, group_id: str, puts: Sequence[_Put]) -> None:
+async def _put(core: Core, call: Call[AlterShareGroupOffsetsRequest], puts: Sequence[_Put]) -> None:
     """Store some; their rows say what came of it."""
-    manager = core.topics.manager
+    manager, group_id = core.topics.manager, call.request.group_id
     if manager.is_metadata_full:
         known = manager.section(SECTION) or {}
         for put in puts:
@@ -226,9 +227,12 @@ async def _put(core: Core, group_id: str, puts: Sequence[_Put]) -> None:
     failure = await recorded(lambda done: core.shares.set_offsets(group_id, rows, done))
     group.moving -= 1
     core.groups.share_groups.changed(group)
-    if failure is not None:
-        for put in puts:
-            put.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"it is not durable: {failure}")
+    if failure is None:
+        topics = {row.topic for row in rows}
+        core.groups.lines.offsets(OFFSETS_ALTERED, group_id, topics, call.peer.asker)
+        return
+    for put in puts:
+        put.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"it is not durable: {failure}")
 
 
 async def delete_share_group_offsets(
@@ -262,15 +266,18 @@ async def delete_share_group_offsets(
             gone.append(row)
         await pace.step()
     for begin in range(0, len(gone), ROWS_MAX):
-        await _forget(core, group_id, gone[begin : begin + ROWS_MAX])
+        await _forget(core, call, gone[begin : begin + ROWS_MAX])
         await pace.step()
     return response
 
 
 async def _forget(
-    core: Core, group_id: str, rows: Sequence[DeleteShareGroupOffsetsResponseTopic]
+    core: Core,
+    call: Call[DeleteShareGroupOffsetsRequest],
+    rows: Sequence[DeleteShareGroupOffsetsResponseTopic],
 ) -> None:
     """Forget some; the rows say what came of it."""
+    group_id = call.request.group_id
     code, message = ErrorCode.NONE, ""
     try:
         _check_changeable(core, group_id)
@@ -282,6 +289,8 @@ async def _forget(
         if failure is not None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             message = f"it is not durable: {failure}"
+        else:
+            core.groups.lines.offsets(OFFSETS_DELETED, group_id, names, call.peer.asker)
     if code:
         for row in rows:
             row.error_code, row.error_message = code, message

@@ -74,10 +74,7 @@ def streams_group_heartbeat(
     try:
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
-        if request.member_epoch >= JOIN:
-            refuse(exc.code, exc.message)
-        else:
-            refuse_when_kept(core, group, request.member_id, exc, refuse)
+        refuse_when_kept(core, group, beat, exc, refuse)
         return
     core.groups.install(group)
     if size:
@@ -90,7 +87,8 @@ def streams_group_heartbeat(
 
     def tell() -> None:
         if member is not None and not slot.done:  # it stays, and is there to be told
-            core.groups.was_told_streams(group, told)
+            group.was_told(monotonic_ms(), told.member_id, told.tasks)
+            core.groups.look_by_then(group)
         slot.answer(response)
 
     when_kept(core, group, told.member_id, tell, refuse)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_streams_groups import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatRequestCopartitionGroup,
@@ -38,7 +37,7 @@ from ..groups.streams_topology import (
     invalid,
 )
 from ..groups.task_assignor import Task, Tasks
-from ..refused import Refused
+from ..refused import invalid_request
 
 TASKS_TOLD_MAX: Final = 20_000
 TAGS_MAX: Final = 100
@@ -56,7 +55,7 @@ def checked(request: StreamsGroupHeartbeatRequest) -> None:
         _check_size(request.topology)
     problem = _unsupported(request) or _contradiction(request) or _excess(request)
     if problem is not None:
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+        raise invalid_request(problem)
 
 
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:

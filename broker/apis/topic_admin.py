@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
@@ -62,10 +63,14 @@ from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .config_rows import created_configs
 
+log = structlog.get_logger()
+
 _DEFAULT: Final = -1
+TOPICS_TOLD_MAX: Final = 10
+"""Topics that a line names."""
 PARTITIONS_ASKED_MAX: Final = 10_000
 """Partitions of all topics of one request, as in Kafka; or what one topic may have, if that is
 more.  Of each topic the answer has some forty settings, also where nothing is created."""
@@ -109,7 +114,7 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
             if is_excessive:
                 raise Refused(ErrorCode.POLICY_VIOLATION, EXCESSIVE)
             if counts[asked.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
+                raise invalid_request(f"{asked.name!r} is asked for twice")
             new = new_topic(core, asked)
             first = alike.setdefault(folded(new.name), new.name)
             if first != new.name:
@@ -122,7 +127,7 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
             row.error_code, row.error_message = wire_error(exc)
     outcomes: Sequence[Outcome | None] = [None] * len(wanted)
     if wanted and not request.validate_only:
-        outcomes = await core.topics.create_all(wanted)
+        outcomes = await core.topics.create_all(wanted, call.peer.asker)
     for new, outcome in zip(wanted, outcomes, strict=True):
         await pace.step()
         row = rows[new.name]
@@ -165,7 +170,7 @@ def new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
     """
     if asked.name == _OF_KRAFT:
         told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
-        raise Refused(ErrorCode.INVALID_REQUEST, told)
+        raise invalid_request(told)
     core.topics.check_new(asked.name, 1)
     config = _config(core, asked)
     partitions = _partitions(core, asked)
@@ -176,7 +181,7 @@ def new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
 def _partitions(core: Core, asked: CreateTopicsRequestTopic) -> int:
     if asked.assignments:
         if asked.num_partitions != _DEFAULT or asked.replication_factor != _DEFAULT:
-            raise Refused(ErrorCode.INVALID_REQUEST, "both an assignment and a count of partitions")
+            raise invalid_request("both an assignment and a count of partitions")
         indexes = sorted(one.partition_index for one in asked.assignments)
         if indexes != list(range(len(indexes))):
             raise Refused(
@@ -230,7 +235,7 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
     rows, doomed, ids = await _meant_to_go(core, request, pace)
     if core.quotas is not None:
         await _charge_deletions(core, call, doomed, pace)
-    outcomes = await core.topics.delete_all(doomed, ids)
+    outcomes = await core.topics.delete_all(doomed, ids, call.peer.asker)
     for name, row in doomed.items():
         outcome = outcomes[name]
         if isinstance(outcome, UnknownTopic) and name in ids:  # meanwhile, and maybe made anew
@@ -266,10 +271,10 @@ async def _meant_to_go(
         row = DeleteTopicsResponseTopic(name=asked.name, topic_id=asked.topic_id)
         try:
             if meant is None:
-                raise _invalid(_BOTH if asked.name is not None else _NEITHER)
+                raise invalid_request(_BOTH if asked.name is not None else _NEITHER)
             told.add(meant)
             if counts[meant] > 1:
-                raise _invalid(_ID_TWICE if isinstance(meant, UUID) else _NAME_TWICE)
+                raise invalid_request(_ID_TWICE if isinstance(meant, UUID) else _NAME_TWICE)
             meta = core.topics.by_id(meant) if isinstance(meant, UUID) else core.topics.get(meant)
             if meta is not None:
                 row.name, row.topic_id = meta.name, meta.topic_id
@@ -326,10 +331,6 @@ def _meant(asked: DeleteTopicsRequestTopic) -> str | UUID | None:
     return asked.name if asked.topic_id == ZERO_UUID else None
 
 
-def _invalid(message: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, message)
-
-
 def _no_such_id(topic_id: UUID) -> tuple[ErrorCode, str]:
     return ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}"
 
@@ -348,12 +349,14 @@ async def create_partitions(
         row = rows[asked.name] = CreatePartitionsResponseTopic(name=asked.name)
         try:
             if counts[asked.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
+                raise invalid_request(f"{asked.name!r} is asked for twice")
             _check_growth(core, call, asked)
             wanted[asked.name] = asked.count
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
-    outcomes = {} if request.validate_only else await core.topics.grow_all(wanted)
+    outcomes = {}
+    if not request.validate_only:
+        outcomes = await core.topics.grow_all(wanted, call.peer.asker)
     for name, outcome in outcomes.items():
         if isinstance(outcome, StorageError):
             rows[name].error_code, rows[name].error_message = wire_error(outcome)
@@ -408,32 +411,42 @@ async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> Delete
             await pace.step()
         await pace.step()
     rest = iter(wanted)
+    deleted: Counter[str] = Counter()
 
     async def work() -> None:
         pace = Pace()
         for name, offset, row in rest:
-            await _delete_before(core, name, offset, row)
+            if await _delete_before(core, name, offset, row):
+                deleted[name] += 1
             await pace.step()
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(min(core.topics.lanes_at_once, len(wanted))):
-            nursery.start_soon(work)
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(core.topics.lanes_at_once, len(wanted))):
+                nursery.start_soon(work)
+    finally:  # what is deleted is told, also where nobody waits for the answer any more
+        if partitions := deleted.total():
+            topics = sorted(deleted)[:TOPICS_TOLD_MAX]
+            log.info("records_deleted", topics=topics, partitions=partitions, **call.peer.asker)
     return response
 
 
 async def _delete_before(
     core: Core, name: str, offset: int, row: DeleteRecordsResponsePartition
-) -> None:
-    """Fills in its row."""
+) -> bool:
+    """Fills in its row; whether records went."""
     try:
         partition = core.topics.served_partition(name, row.partition_index)
         if partition is None:
             row.error_code, _ = core.topics.why_unopened(name, row.partition_index)
-            return
+            return False
         handler = partition.handler
         if handler.config.compacts and not handler.config.deletes:
             row.error_code = ErrorCode.POLICY_VIOLATION
-            return
+            return False
+        before = handler.log_start_offset
         row.low_watermark = await core.lanes.run(handler.delete_records_before, offset)
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
+        return False
+    return row.low_watermark > before

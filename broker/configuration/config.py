@@ -139,7 +139,7 @@ class BrokerConfig(
         for spec in specs.values():
             if spec.protocol.is_tls:
                 self.tls_of(spec)
-                parse_rules(self.of_listener(spec.name, RULES))
+                parse_rules(self.of_listener(spec.name, RULES), self._named(spec, RULES))
             if spec.protocol.is_sasl:
                 offered.update(self.mechanisms_of(spec))
         check_oauth(self, offered)
@@ -170,9 +170,13 @@ class BrokerConfig(
 
     def mechanisms_of(self, spec: ListenerSpec) -> tuple[str, ...]:
         """How users may log in on a listener."""
-        own = own_name(spec.name, "sasl_mechanisms")
-        key = own if own in self.by_listener else "sasl_mechanisms"
-        return parse_mechanisms(self.of_listener(spec.name, "sasl_mechanisms"), key)
+        key = "sasl_mechanisms"
+        return parse_mechanisms(self.of_listener(spec.name, key), self._named(spec, key))
+
+    def _named(self, spec: ListenerSpec, key: str) -> str:
+        """What a setting is called that is in force on a listener: its own, or the plain one."""
+        own = own_name(spec.name, key)
+        return own if own in self.by_listener else key
 
     def changed(self, values: Mapping[str, Any]) -> "BrokerConfig":
         """The same with other values of some keys of `all_keys`.  Raises InvalidConfig."""

@@ -18,7 +18,7 @@ from segbroker.protocol.messages_admin import (
 )
 from segbroker.segments.settings.topic_config import TopicConfig
 
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .config import keys
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -53,12 +53,12 @@ def _check_names(
 ) -> None:
     names = [one.name for one in configs]
     if len(set(names)) < len(names):
-        raise Refused(ErrorCode.INVALID_REQUEST, _TWICE)
+        raise invalid_request(_TWICE)
 
 
 def _check_values(empty: Iterable[str]) -> None:
     if names := ", ".join(empty):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {names}")
+        raise invalid_request(f"Null value not supported for : {names}")
 
 
 def increment(
@@ -98,10 +98,7 @@ def _apply(changed: dict[str, str], one: IncrementalAlterConfigsRequestConfig) -
                 present.remove(item)  # of one that was set twice the first
         changed[one.name] = ",".join(present)
     else:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"there is no operation {one.config_operation} on {one.name}",
-        )
+        raise invalid_request(f"there is no operation {one.config_operation} on {one.name}")
 
 
 def _split(text: str) -> list[str]:

@@ -5,19 +5,20 @@
 
 Nobody gets more than is useful: OPEN_LOGS_MAX partitions, `open_files_max`, `connections_max`; what
 one side does not need the other may have.  Where there are enough for all nothing is limited but
-by the settings.
+by the settings, and partitions that are in use all at once by what these leave: whoever writes to
+twenty thousand of them within a second takes the descriptor of no connection.
 """
 
 from dataclasses import dataclass
 from typing import Final
+
+from segbroker.segments.log.caches import OPEN_LOGS_MAX
 
 from .config import BrokerConfig
 
 RESERVE: Final = 64
 """Sockets that are listened on, files that are open for a moment in any of the threads, what the
 interpreter uses."""
-OPEN_LOGS_MAX: Final = 4_096
-"""Partitions that stay open when nobody uses them."""
 OF_A_LOG: Final = 2
 """Descriptors of a partition that is written: the active segment, one made ahead."""
 NO_LIMIT: Final = 2**31 - 1
@@ -33,7 +34,7 @@ class Descriptors:
     open_logs: int
     """Partitions that stay open when nobody uses them."""
     open_logs_most: int | None
-    """Partitions, also where all of them are written; None: no limit."""
+    """Partitions, also where all of them are written; None: nobody has said."""
     open_files: int
     """Files of sealed segments."""
     connections: int
@@ -67,7 +68,8 @@ def divide(limit: int | None, config: BrokerConfig) -> Descriptors:
     # Who wants no limit gets what there is, and is not told that it is less.
     wanted = own + storage + (connections if connections < NO_LIMIT else 0)
     if limit is None or limit >= own + storage + connections:
-        return Descriptors(limit, OPEN_LOGS_MAX, None, open_files, connections, wanted)
+        most = None if limit is None else limit - own - open_files - connections
+        return Descriptors(limit, OPEN_LOGS_MAX, most, open_files, connections, wanted)
     rest = limit - min(own, limit // 2)
     of_storage = min(storage, max(rest // 2, rest - connections))
     of_files = min(open_files, max(1, of_storage // 4))
@@ -75,7 +77,7 @@ def divide(limit: int | None, config: BrokerConfig) -> Descriptors:
     return Descriptors(
         limit,
         of_logs // OF_A_LOG,
-        None if of_storage == storage else of_logs,
+        of_logs,
         of_files,
         min(connections, max(1, rest - of_storage)),
         wanted,

@@ -39,17 +39,22 @@ class LogSink:
         """Lines that were refused since the last one that was not."""
 
     def write(self, line: str) -> None:
-        """Write and flush, or drop it.  Never raises OSError, nor waits for long."""
+        """Write and flush, or drop it.  Never raises OSError or MemoryError, nor
+        waits for long."""
         try:
             if self._read_by_somebody is None:
                 self._stream.write(line)
                 self._stream.flush()
             else:
                 self._hand_over(self._read_by_somebody, line)
-        except OSError:
-            self._lost += 1
+        except (OSError, MemoryError):
+            self.lose()
         else:
             self._lost = 0
+
+    def lose(self) -> None:
+        """A line came to nothing."""
+        self._lost += 1
 
     def _hand_over(self, descriptor: int, line: str) -> None:
         """Raises OSError: nobody reads, or not now."""

@@ -1,17 +1,18 @@
 """Structured logs: one event in the past tense per fact, as a line for people or as JSON.
 
 Events go to standard error, so that the one ready line of `segbroker serve` stays alone on
-standard output.  A stream that refuses a line loses it, and nothing else (log_sink.py).  Whoever
-embeds a broker configures structlog as they like and never calls this.
+standard output.  A stream that refuses a line loses it, and nothing else (log_sink.py); so does
+want of memory.  Whoever embeds a broker configures structlog as they like and never calls this.
 """
 
 import logging
 import os
 import sys
-from typing import Final, TextIO, cast
+from collections.abc import Iterable
+from typing import Any, Final, TextIO, cast
 
 import structlog
-from structlog.typing import EventDict, Processor
+from structlog.typing import EventDict, Processor, ProcessorReturnValue
 
 from .config import BrokerConfig
 from .log_sink import LogSink
@@ -63,12 +64,28 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
             ),
         ]
     structlog.configure(
-        processors=processors,
+        processors=[_each_of(processors, sink)],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
         # It takes no more of a file than LogSink has.
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=False,
     )
+
+
+def _each_of(processors: Iterable[Processor], sink: LogSink) -> Processor:
+    """Without the memory that it takes, a line is lost: nobody ends because of what he tells."""
+
+    def process(logger: object, method: str, event: EventDict) -> ProcessorReturnValue:
+        told: Any = event
+        try:
+            for processor in processors:
+                told = processor(logger, method, told)
+        except MemoryError:
+            sink.lose()
+            raise structlog.DropEvent from None
+        return told  # type: ignore[no-any-return]
+
+    return process
 
 
 def _has_colours(stream: TextIO) -> bool:

@@ -60,8 +60,8 @@ class SubjectRule:
 
 
 @lru_cache(maxsize=64)
-def parse_rules(text: str) -> tuple[SubjectRule, ...]:
-    """The rules in their order; of "" DEFAULT.
+def parse_rules(text: str, key: str = RULES) -> tuple[SubjectRule, ...]:
+    """The rules in their order; of "" DEFAULT.  key: what it is called in errors.
 
     Raises:
         InvalidConfig: it is no list of them.
@@ -71,11 +71,11 @@ def parse_rules(text: str) -> tuple[SubjectRule, ...]:
         found = _RULE.match(text, at)
         if found is None:
             raise InvalidConfig(
-                f"{RULES}: {text[at:].strip()[:80]!r} is neither DEFAULT nor "
+                f"{key}: {text[at:].strip()[:80]!r} is neither DEFAULT nor "
                 "RULE:pattern/replacement/ with L, U or nothing behind it"
             )
         at = found.end()
-        rules.append(SubjectRule(None) if found["default"] else _rule(found))
+        rules.append(SubjectRule(None) if found["default"] else _rule(found, key))
     return tuple(rules) or (SubjectRule(None),)
 
 
@@ -85,14 +85,14 @@ def user_of(subject: str, rules: str) -> str | None:
     return next((name for name in names if name is not None), None)
 
 
-def _rule(found: re.Match[str]) -> SubjectRule:
+def _rule(found: re.Match[str], key: str) -> SubjectRule:
     try:
         pattern = re.compile(found["pattern"])
     except (re.error, RecursionError, OverflowError) as exc:
-        raise InvalidConfig(f"{RULES}: the pattern {found['pattern']!r}: {exc}") from exc
+        raise InvalidConfig(f"{key}: the pattern {found['pattern']!r}: {exc}") from exc
     if any(part["wrong"] for part in _PART.finditer(found["name"])):
         raise InvalidConfig(
-            f"{RULES}: the replacement {found['name']!r} has a $ that is not $1, $2 ...; "
+            f"{key}: the replacement {found['name']!r} has a $ that is not $1, $2 ...; "
             "write \\$ for the letter"
         )
     return SubjectRule(pattern, found["name"], found["case"])

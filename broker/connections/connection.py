@@ -33,7 +33,9 @@ from typing import Final
 import structlog
 import trio
 
+from segbroker.protocol.api_keys import api_name
 from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.headers import parse_request_header
 
 from ..address import plain_host
 from ..configuration.config import join_address
@@ -81,6 +83,14 @@ def reset_on_close(sock: socket.socket | TlsSocket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
 
+def request_in(frame: memoryview) -> str | None:
+    """Which request this is, for a log line; None where that cannot be said."""
+    with suppress(RemoteProtocolError):
+        header = parse_request_header(frame)
+        return f"{api_name(header.api_key)} {header.api_version}"
+    return None
+
+
 class _HandlerFailed(Exception):
     """The OSError of a handler, its cause: a bug of ours, and nothing that the peer did."""
 
@@ -92,6 +102,7 @@ class Connection:
         "_draining",
         "_ended",
         "_express",
+        "_failing",
         "_handle",
         "_inbox",
         "_is_stranger",
@@ -138,6 +149,7 @@ class Connection:
         self._parked = False
         self._work_began = 0.0  # when the loop began with its request, or charged it last
         self._seat: Seat | None = None
+        self._failing: str | None = None  # the request that it ends with
         self.outbox = Outbox(self._sock, spawn=core.spawn, on_broken=self._broken)
         self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
         if express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
@@ -177,9 +189,9 @@ class Connection:
         except _HandlerFailed as exc:
             self._failed(exc.__cause__)
         except RemoteProtocolError as exc:
-            self.refused("malformed_request", error=str(exc))
+            self.refused("malformed_request", error=str(exc), request=self._failing)
         except (Unserved, TooManyPartitions, NoRoom) as exc:
-            self.refused("unserved_request", error=str(exc))
+            self.refused("unserved_request", error=str(exc), request=self._failing)
         except HandshakeFailed as exc:
             self.refused("tls_handshake_failed", error=str(exc))
         except LoginRefused as exc:
@@ -208,7 +220,7 @@ class Connection:
     def _failed(self, exc: BaseException | None) -> None:
         """A bug in a handler."""
         self.core.counters.connections_failed += 1
-        log.error("request_failed", exc_info=exc, **self.name())
+        log.error("request_failed", request=self._failing, exc_info=exc, **self.name())
 
     def drain(self) -> None:
         """Read nothing further, answer what is in flight, then close."""
@@ -353,8 +365,11 @@ class Connection:
                                 self._end_work()
                                 pending = timed(pending, self._begin_work, self._end_work)
                             await pending
-                    except OSError as exc:
-                        raise _HandlerFailed from exc
+                    except Exception as exc:
+                        self._failing = request_in(frame)
+                        if isinstance(exc, OSError):
+                            raise _HandlerFailed from exc
+                        raise
                     if pending is not None:
                         if peer.sasl is not None and peer.sasl.refusal is not None:
                             raise peer.sasl.refusal

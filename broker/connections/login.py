@@ -23,7 +23,7 @@ from typing import Final
 
 import trio
 
-from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.api_keys import ApiKey, api_name
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.headers import parse_request_header
 from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
@@ -77,7 +77,7 @@ async def _handle_stranger(core: Core, peer: Peer, session: SaslSession, frame: 
         raise RemoteProtocolError(f"a frame of {len(frame)} bytes before login")
     key = parse_request_header(frame).api_key
     if key not in BEFORE_LOGIN:
-        raise Unserved(f"api key {key} before login")
+        raise Unserved(f"{api_name(key)} before login")
     if (pending := handle(core, peer, frame)) is not None:
         await pending
 

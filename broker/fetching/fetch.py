@@ -156,10 +156,10 @@ class FetchSlot:
             self._finish()
             return
         for target in self._targets:
-            if target.partition is not None:
-                target.partition.fetches[self] = None
+            if (partition := target.partition) is not None:
+                partition.fetches[self] = None
             # Looked at behind its registration; what went while others had their turn wakes nobody.
-            if self._has_news(target) or not self._is_served(target):
+            if partition is None or self._has_news(target) or not self._reply.is_served(partition):
                 self._finish()
                 return
             await pace.step()
@@ -176,12 +176,6 @@ class FetchSlot:
         wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
         self._timed = True
         self._core.deadlines.add(trio.current_time() + wait_ms / 1000, self)
-
-    def _is_served(self, target: FetchTarget) -> bool:
-        partition = target.partition
-        return partition is None or (
-            self._core.topics.served_partition(partition.topic, partition.index) is partition
-        )
 
     def _has_news(self, target: FetchTarget) -> bool:
         """Whether it is answered, now that this partition has been asked."""

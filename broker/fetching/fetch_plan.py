@@ -159,9 +159,9 @@ class FetchPlan:
         return kept.said == (
             handler.high_watermark,
             handler.log_start_offset,
-        ) and self._is_served(partition)
+        ) and self.is_served(partition)
 
-    def _is_served(self, partition: Partition) -> bool:
+    def is_served(self, partition: Partition) -> bool:
         """Not so where it was deleted while this request waited."""
         return self._core.topics.served_partition(partition.topic, partition.index) is partition
 
@@ -177,7 +177,7 @@ class FetchPlan:
         partition = target.partition
         if partition is None:
             return row
-        if not self._is_served(partition):
+        if not self.is_served(partition):
             row.error_code = topic_ids.unknown_code(self._header.api_version, topic_ids.FETCH_SINCE)
             return row
         handler = partition.handler

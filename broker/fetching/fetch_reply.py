@@ -31,8 +31,9 @@ from segbroker.segments.partition.handler import ReadPlan
 from ..access.acl_rules import Rules
 from ..access.authorizer import READ, TOPIC
 from ..access.quotas import UNLIMITED
+from ..address import join_address
 from ..core import Core
-from ..error_map import STORAGE_FAILURES, wire_error
+from ..error_map import STORAGE_FAILURES
 from ..loop.pace import Pace
 from ..loop.pool import Lease, Place
 from ..partitions.isolation import READ_COMMITTED, committed_part
@@ -47,6 +48,8 @@ log = structlog.get_logger()
 
 # More partitions than this are looked at with others in between, and encoded in a lane.
 TARGETS_ON_LOOP_MAX: Final = 1_000
+TOLD_MAX: Final = 10
+"""Topics that a line names."""
 
 
 class _Kept:
@@ -67,10 +70,6 @@ class _Kept:
             return False
         self.view = buffer[: self.count]
         return True
-
-
-class RereadFailed(Exception):
-    """A reply that was half sent cannot be read again: its connection is closed."""
 
 
 class FetchReply(FetchPlan):
@@ -199,7 +198,7 @@ class FetchReply(FetchPlan):
         partition = target.partition
         if target.code or partition is None or target.diverging or not self._limit:
             return None
-        if not self._is_served(partition):
+        if not self.is_served(partition):
             return None
         handler = partition.handler
         try:
@@ -412,11 +411,13 @@ class FetchReply(FetchPlan):
             for kept in unread:
                 buffer = lease.buffer[kept.start : kept.stop]
                 if not kept.again(buffer, await self._core.lanes.run(kept.plan.read, buffer)):
-                    raise RereadFailed("fewer bytes than before")
+                    raise OSError("fewer bytes than before")
             self._parts = self._restored_parts()
-        except (RereadFailed, *STORAGE_FAILURES) as exc:
+        except STORAGE_FAILURES as exc:
             # Half of the reply is sent: there is no honest way to end it.
-            log.error("reply_not_read_again", error=str(exc))
+            topics = {target.topic.topic for target in self._targets}
+            facts = {"peer": join_address(*self._peer.address), "topics": sorted(topics)[:TOLD_MAX]}
+            log.error("reply_not_read_again", error=str(exc), **facts)
             self._peer.outbox.break_off()
         finally:
             self._pending = False
@@ -436,9 +437,7 @@ class FetchReply(FetchPlan):
             return  # no records and no error: the client asks again and gets what is there now
         if isinstance(exc.__cause__, NoDescriptor) and self._kept:
             return  # the same, when the descriptors of those that were read are free
-        code, _ = wire_error(exc)
-        read.row.error_code = code
-        log.error("read_failed", partition=read.row.partition_index, error=str(exc))
+        self._storage_failed(read.partition, read.row, exc)
 
     def _count(self, size: int, partition: Partition) -> None:
         core = self._core
@@ -449,8 +448,7 @@ class FetchReply(FetchPlan):
 
     def _encode(self, response: FetchResponse) -> list[Buffer]:
         header = self._header
-        parts = encode_response(response, header.api_key, header.api_version, header.correlation_id)
-        return parts
+        return encode_response(response, header.api_key, header.api_version, header.correlation_id)
 
     def _take_buffer(self, size: int) -> Lease | None:
         spare, self._spare = self._spare, None

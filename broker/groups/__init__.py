@@ -8,7 +8,7 @@ all of them.  A module imports only what stands above it:
     assignor_choice     ... decided by a member: by which assignor
     group_news group_lines                                  what is told of them in the log
     group_members group_rounds group                        the classic protocol
-    member_epochs       at which epoch a member may be
+    member_epochs epochal_group     at which epoch a member may be; groups of such members
     consumer_members    members of KIP-848 groups
     topic_expressions viewers                               what their expressions match, for whom
     consumer_target consumer_group                          the target, and the group

@@ -49,11 +49,11 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.consumer_groups import KeptGroup
 
 from ..loop.loop_clock import NEVER_MS
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from . import group_news
 from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
 from .consumer_target import Target, Topic
-from .group_news import News, Tell, Who, untold
+from .epochal_group import EpochalGroup
 from .group_rounds import State
 from .member_epochs import JOIN, LEAVE, LEAVE_FOR_A_WHILE
 from .server_assignors import Partition
@@ -65,24 +65,17 @@ REST_MS: Final = 1_000
 
 
 @dataclass(slots=True, eq=False)
-class ConsumerGroup:
+class ConsumerGroup(EpochalGroup[ConsumerMember]):
     """One group."""
 
-    group_id: str
-    session_timeout_ms: int
-    size_max: int
-    tell: Tell = untold
+    kind = "consumer"
+
     large_min: int = LARGE_MIN
-    epoch: int = 0
-    assignment_epoch: int = 0
-    members: dict[str, ConsumerMember] = field(default_factory=dict)
     owners: dict[Partition, str] = field(default_factory=dict)
     target: Target = field(default_factory=Target)
     unkept: set[str] = field(default_factory=set)
     unsaid: set[str] = field(default_factory=set)
     """Those of `unkept` who say something else of themselves."""
-    empty_since_ms: int = 0
-    due_ms: int = NEVER_MS
     given: dict[str, int] = field(default_factory=dict)
     """Ids that classic members were given to join with, and until when each may be."""
     static: dict[str, str] = field(default_factory=dict)
@@ -91,8 +84,6 @@ class ConsumerGroup:
     """Whether the next heartbeat makes the target anew, also where nobody came."""
     _rests_until_ms: int = 0
     """Until when no other target is made."""
-    _is_settling: bool = False
-    """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
     _behind: set[str] = field(default_factory=set)
     """Who is not at the target, or does not have all of it."""
 
@@ -104,11 +95,6 @@ class ConsumerGroup:
         if self.epoch > self.assignment_epoch:
             return "Assigning"
         return "Reconciling" if self._behind else State.STABLE.value
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody is in it."""
-        return not self.members
 
     @property
     def has_classic_alone(self) -> bool:
@@ -149,20 +135,6 @@ class ConsumerGroup:
             elif member_id in gone:
                 member.session_ends_ms = now_ms
                 self.due_at(now_ms)
-
-    def _tell(self, event: str, why: str = "", who: Who | None = None, said: str = "") -> None:
-        self.tell(News(event, self.epoch, len(self.members), why, who, said))
-
-    def _tell_rise(self, why: str, who: Who | None = None, said: str = "") -> None:
-        """The epoch has risen."""
-        self._is_settling = True
-        self._tell(group_news.BEGAN, why, who, said)
-
-    def _tell_settled(self) -> None:
-        """A member took a step: whether it was the last one."""
-        if self._is_settling and self.state == State.STABLE.value:
-            self._is_settling = False
-            self._tell(group_news.STABLE)
 
     def _stands(self, member: ConsumerMember) -> None:
         """A member may have come to the target, or have gone from it."""
@@ -254,13 +226,10 @@ class ConsumerGroup:
         if known is not None and known.instance_id == beat.instance_id:
             return known  # its answer was lost, or it begins again: its place is its own
         if known is not None:  # it has a place, and would take another one beside it
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{beat.member_id!r} is another instance")
+            raise invalid_request(f"{beat.member_id!r} is another instance")
         if beat.instance_id is not None and beat.instance_id in self.static:
             return self._take_over(self.members[self.static[beat.instance_id]], beat)
-        if len(self.members) >= self.size_max:
-            raise Refused(
-                ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {self.size_max} members"
-            )
+        self._check_place()
         member = ConsumerMember(beat.member_id, beat.instance_id)
         self.members[beat.member_id] = member
         self.target.come(member)
@@ -313,12 +282,6 @@ class ConsumerGroup:
                 f"member {beat.member_id!r} has joined by the classic protocol",
             )
         self._check_epoch(member, beat)
-        return member
-
-    def _known(self, member_id: str) -> ConsumerMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member")
         return member
 
     def _check_instance(self, member_id: str, instance_id: str) -> None:
@@ -525,10 +488,6 @@ class ConsumerGroup:
         """A classic member may join with this id until then."""
         self.given[member_id] = until_ms
         self.due_at(until_ms)
-
-    def due_at(self, at_ms: int) -> None:
-        """Something has to be done then."""
-        self.due_ms = min(self.due_ms, at_ms)
 
     def close(self, code: ErrorCode) -> None:
         """The group is deleted, or its broker ends.  Nobody waits for an answer here."""

@@ -4,9 +4,11 @@
      "members": 2, "reason": "session ended", "member": "app-1b4...", "client_id": "app",
      "host": "10.0.0.7"}
 
-`generation` is that of a classic group, `epoch` that of a KIP-848, share or streams group.
+`generation` is that of a classic group, `epoch` that of a KIP-848, share or streams group.  Lines
+about what administrators did say who asked instead.
 """
 
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from ..limited_lines import LimitedLines
@@ -16,6 +18,10 @@ CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 SHARE: Final = "share"
 STREAMS: Final = "streams"
+TOPICS_TOLD_MAX: Final = 10
+"""Topics that a line names."""
+OFFSETS_ALTERED: Final = "group_offsets_altered"
+OFFSETS_DELETED: Final = "group_offsets_deleted"
 
 
 class GroupLines(LimitedLines):
@@ -48,3 +54,11 @@ class GroupLines(LimitedLines):
             )
 
         return tell
+
+    def offsets(
+        self, event: str, group_id: str, topics: Collection[str], asker: Mapping[str, str]
+    ) -> None:
+        """Somebody who is no member has changed where a group stands.  asker: who did."""
+        named = ", ".join(sorted(topics)[:TOPICS_TOLD_MAX])
+        rest = ", ..." if len(topics) > TOPICS_TOLD_MAX else ""
+        self.tell(event, group_id, group=group_id, topics=f"{named}{rest}", **asker)

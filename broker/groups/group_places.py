@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..loop.loop_clock import monotonic_ms
-from .consumer_group import ConsumerGroup
-from .group import Group
+from .offset_expiry import AnyGroup
 from .share_group import ShareGroup
-from .streams_group import StreamsGroup
 
 LOOK_INTERVAL_MS: Final = 1_000
 """Between two looks for groups without members where there are `groups_max`: each looks at all."""
@@ -32,7 +30,7 @@ class GroupPlaces:
     def __init__(
         self,
         has_place: Callable[[], bool],
-        every: Callable[[], Iterable[Group | ConsumerGroup | StreamsGroup | ShareGroup]],
+        every: Callable[[], Iterable[AnyGroup | ShareGroup]],
         drop_if_idle: Callable[[str], bool],
     ) -> None:
         """has_place: whether there may be one more.  every: the groups in memory, oldest first.

@@ -30,7 +30,7 @@ from ..configuration.logs import told
 from ..error_map import STORAGE_FAILURES
 from ..loop.lanes import Lanes
 from ..loop.pace import Pace
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .group_keys import GROUP_KEYS, SESSIONS
 
 log = structlog.get_logger()
@@ -136,12 +136,10 @@ class GroupSettings:
             Refused, InvalidConfig: they cannot.
         """
         if not group_id:
-            raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
+            raise invalid_request("the group has no name")
         size = len(group_id.encode())
         if values and size > NAME_SIZE_MAX:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"a name of {size} bytes, limit {NAME_SIZE_MAX}"
-            )
+            raise invalid_request(f"a name of {size} bytes, limit {NAME_SIZE_MAX}")
         if values and group_id not in rows and len(rows) >= GROUPS_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {GROUPS_MAX} groups have settings")
         kept = {}

@@ -31,16 +31,17 @@ from .group import Group
 from .kept_consumers import KeptConsumers
 from .kept_generations import KeptGenerations
 from .kept_streams import KeptStreams, restored_member
+from .offset_expiry import AnyGroup
 from .streams_group import StreamsGroup
 from .streams_topology import Topology
 from .task_assignor import Tasks
 
 log = structlog.get_logger()
 
+REJOINS: Final = "its members join again; its offsets stand"
 _CLIENT_HOST: Final = 1
 """In what a streams member says."""
 
-AnyGroup: TypeAlias = Group | ConsumerGroup | StreamsGroup
 Found: TypeAlias = dict[str, AnyGroup]
 
 
@@ -127,7 +128,7 @@ class Start:
                 error = exc.message
         if error is None:
             return group
-        log.warning("consumer_group_not_restored", group=group_id, error=error)
+        log.warning("consumer_group_not_restored", group=group_id, error=error, effect=REJOINS)
         return None
 
     def _empty_consumer(self, group_id: str, consumers: KeptConsumers) -> ConsumerGroup:
@@ -152,7 +153,7 @@ class Start:
                 error = exc.message
         if error is None:
             return group
-        log.warning("streams_group_not_restored", group=group_id, error=error)
+        log.warning("streams_group_not_restored", group=group_id, error=error, effect=REJOINS)
         streams.turned(group_id)  # rows of members that did not go on are none of it
         return self._streams_began(group_id, kept)
 
@@ -164,7 +165,8 @@ class Start:
     def _is_full(self, found: Found) -> bool:
         if len(found) < self.groups_max:
             return False
-        log.warning("groups_not_restored", groups_max=self.groups_max)
+        effect = "members of the others join again; all offsets stand"
+        log.warning("groups_not_restored", groups_max=self.groups_max, effect=effect)
         return True
 
     def _gone(self, members: Iterable[tuple[str, str]]) -> frozenset[str]:

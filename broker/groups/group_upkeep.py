@@ -40,7 +40,7 @@ from .kept_consumers import KeptConsumers
 from .kept_ends import KeptEnds
 from .kept_groups import KeptGroups
 from .kept_streams import KeptStreams
-from .offset_expiry import AT_ONCE, Expiry, unchanged
+from .offset_expiry import AT_ONCE, AnyGroup, Expiry, unchanged
 from .streams_group import StreamsGroup
 
 log = structlog.get_logger()
@@ -71,7 +71,7 @@ class GroupUpkeep(GroupOffsets):
         """kept, pending, now_ms: as in Groups."""
         super().__init__(manager, pending)
         self.config = config
-        self._groups: dict[str, Group | ConsumerGroup | StreamsGroup] = {}
+        self._groups: dict[str, AnyGroup] = {}
         self._is_closed = False
         self._started_ms = self._looked_into_ms = monotonic_ms()
         self._visits: list[str] = []
@@ -79,7 +79,7 @@ class GroupUpkeep(GroupOffsets):
         """Of a group that is gone on with."""
         self._looks_into_groups = False
         self._next_round_ms = self._looked_at = 0
-        self._kept, self._consumers, self._streams = kept
+        self._all_kept = self._kept, self._consumers, self._streams = kept
         self._ends = KeptEnds(manager, now_ms)
 
     @property
@@ -94,13 +94,11 @@ class GroupUpkeep(GroupOffsets):
 
     def _number(self, group_id: str) -> int:
         """The generation or epoch that is written down of a group."""
-        kept = (self._kept, self._consumers, self._streams)
-        return max(one.number(group_id) for one in kept)
+        return max(one.number(group_id) for one in self._all_kept)
 
     def _keeps(self, group_id: str) -> bool:
         """Whether it is written down that somebody is in a group."""
-        kept = (self._kept, self._consumers, self._streams)
-        return any(one.has_members(group_id) for one in kept)
+        return any(one.has_members(group_id) for one in self._all_kept)
 
     def names(self) -> set[str]:
         """Every group: with members, or with offsets, or one of KIP-848 or of streams that had
@@ -138,7 +136,7 @@ class GroupUpkeep(GroupOffsets):
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
-        left = 3
+        left = len(self._all_kept)
 
         def forgotten(_: OSError | None) -> None:
             nonlocal left
@@ -146,9 +144,8 @@ class GroupUpkeep(GroupOffsets):
             if not left:
                 done(None)
 
-        self._kept.forget(group_id, forgotten)
-        self._consumers.forget(group_id, forgotten)
-        self._streams.forget(group_id, forgotten)
+        for kept in self._all_kept:
+            kept.forget(group_id, forgotten)
         self._ends.forget(group_id)
 
     def keep_house(self, now_ms: int | None) -> None:
@@ -169,8 +166,7 @@ class GroupUpkeep(GroupOffsets):
             self._looked_at = 0
             self._looks_into_groups = now - self._looked_into_ms >= LOOK_INTO_MS
             self._looked_into_ms = now if self._looks_into_groups else self._looked_into_ms
-            kept = (self._kept, self._consumers, self._streams, self._ends)
-            written = (one.names() for one in kept)
+            written = (one.names() for one in (*self._all_kept, self._ends))
             # In no order, but not in that of a set: a run of the simulation can be repeated.
             groups = (self._groups, self._manager.committed, *written)
             self._visits = list(dict.fromkeys(chain(*groups)))
@@ -222,9 +218,7 @@ class GroupUpkeep(GroupOffsets):
             self.forget(group_id, None, logged("group_not_forgotten", group=group_id))
             self.remove(group_id)
 
-    def _keep_again(
-        self, group_id: str, group: Group | ConsumerGroup | StreamsGroup | None
-    ) -> None:
+    def _keep_again(self, group_id: str, group: AnyGroup | None) -> None:
         """Write down what could not be written before."""
         has_turned = isinstance(group, ConsumerGroup | StreamsGroup) and bool(group.members)
         if self._kept.has_members(group_id) and not has_turned:
@@ -238,9 +232,7 @@ class GroupUpkeep(GroupOffsets):
         elif self._streams.has_members(group_id):
             self._mend(self._streams, group_id, group)
 
-    def _visit_members(
-        self, group_id: str, group: Group | ConsumerGroup | StreamsGroup, now_ms: int | None
-    ) -> Iterator[None]:
+    def _visit_members(self, group_id: str, group: AnyGroup, now_ms: int | None) -> Iterator[None]:
         """A group that somebody is in: what it does not read any more is forgotten."""
         if not self._looks_into_groups or now_ms is None:
             return
@@ -277,9 +269,7 @@ class GroupUpkeep(GroupOffsets):
             log.info("offsets_expired", group=group_id, topics=topics, partitions=len(rows))
             self.forget(group_id, rows, logged("offsets_not_forgotten", group=group_id))
 
-    def _last_used_ms(
-        self, group_id: str, group: Group | ConsumerGroup | StreamsGroup | None, now_ms: int
-    ) -> int | None:
+    def _last_used_ms(self, group_id: str, group: AnyGroup | None, now_ms: int) -> int | None:
         """When somebody was last in an idle group, or committed for it; None: nobody ever was."""
         was_in = not isinstance(group, Group) or group.generation > 0  # else: offsets were deleted
         if group is not None and group.empty_since_ms and was_in:
@@ -290,7 +280,7 @@ class GroupUpkeep(GroupOffsets):
             return None
         return self._ends.last_used_ms(group_id)
 
-    def _mend_kept(self, group_id: str, group: Group | ConsumerGroup | StreamsGroup | None) -> None:
+    def _mend_kept(self, group_id: str, group: AnyGroup | None) -> None:
         """Write down that a group has no members any more, if that failed when it happened."""
         if group is None:
             self._ends.happens(group_id)
@@ -305,7 +295,7 @@ class GroupUpkeep(GroupOffsets):
         self,
         kept: KeptConsumers | KeptStreams,
         group_id: str,
-        group: Group | ConsumerGroup | StreamsGroup | None,
+        group: AnyGroup | None,
     ) -> None:
         """A group is written down with members as one of a kind that it is none of: nobody is in it
         any more, or what it is now could not be written.  It counts on all the same."""

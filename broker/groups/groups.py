@@ -53,10 +53,10 @@ from .group_upkeep import GroupUpkeep
 from .kept_groups import KeptGroups
 from .member_room import MemberRoom
 from .member_sizes import NAME, Key, sizes_in
-from .server_assignors import Partition
+from .offset_expiry import AnyGroup
 from .share_group import ShareGroup
 from .share_groups import ShareGroups
-from .streams_group import StreamsGroup, StreamsTold
+from .streams_group import StreamsGroup
 
 log = structlog.get_logger()
 
@@ -89,7 +89,7 @@ class Groups(GroupUpkeep):
         super().__init__(manager, config, kept, pending, now_ms)
         self._settings = settings
         self.lines = GroupLines()
-        self._alarms = Alarms[Group | ConsumerGroup | StreamsGroup](deadlines, self._ring)
+        self._alarms = Alarms[AnyGroup](deadlines, self._ring)
         self.share_groups = ShareGroups(manager, config, deadlines, settings, self.lines)
         self.room = MemberRoom(self._sizes, self._drop_if_idle)
         self._places = GroupPlaces(self._has_place, self._every, self._drop_if_idle)
@@ -210,7 +210,7 @@ class Groups(GroupUpkeep):
         self._replace(made)
         return made
 
-    def in_hand(self, group_id: str) -> Group | ConsumerGroup | StreamsGroup | None:
+    def in_hand(self, group_id: str) -> AnyGroup | None:
         """A group of which a request is about to delete offsets: in memory, so that one that is
         deleted meanwhile is known by it.  None: nobody is in it, as it is written down."""
         group = self._groups.get(group_id)
@@ -219,7 +219,7 @@ class Groups(GroupUpkeep):
                 group = self.obtain(group_id)
         return group
 
-    def stays_empty(self, group: Group | ConsumerGroup | StreamsGroup) -> None:
+    def stays_empty(self, group: AnyGroup) -> None:
         """Offsets of a group were deleted by a request.  One that nobody is in and that has none
         left stays for group_kept_empty_ms, as in Kafka for some minutes: whoever has deleted its
         offsets may be about to delete it.  Not one that was deleted meanwhile."""
@@ -302,7 +302,7 @@ class Groups(GroupUpkeep):
                 made.give(member_id, ends_ms)
         return made
 
-    def _counted(self, group_id: str, group: Group | StreamsGroup | ConsumerGroup | None) -> int:
+    def _counted(self, group_id: str, group: AnyGroup | None) -> int:
         """The last generation or epoch of a group, whatever it was."""
         if group is None:
             return self._number(group_id)
@@ -459,7 +459,7 @@ class Groups(GroupUpkeep):
     def _has_place(self) -> bool:
         return self._count < self.config.groups_max
 
-    def _every(self) -> Iterator[Group | ConsumerGroup | StreamsGroup | ShareGroup]:
+    def _every(self) -> Iterator[AnyGroup | ShareGroup]:
         yield from self._groups.values()
         yield from self.share_groups.in_memory
 
@@ -475,12 +475,12 @@ class Groups(GroupUpkeep):
             del self._groups[group_id]
         return self._count < before
 
-    def _replace(self, made: Group | ConsumerGroup | StreamsGroup) -> None:
+    def _replace(self, made: AnyGroup) -> None:
         if (before := self._groups.get(made.group_id)) is not None:
             self._alarms.silence(before)
         self._groups[made.group_id] = made
 
-    def in_memory(self, group_id: str) -> Group | ConsumerGroup | StreamsGroup | None:
+    def in_memory(self, group_id: str) -> AnyGroup | None:
         """The group, if it has members or had some a moment ago; no share group."""
         return self._groups.get(group_id)
 
@@ -490,7 +490,7 @@ class Groups(GroupUpkeep):
         group = self._groups.get(group_id)
         return 0 if group is None else len(group.members)
 
-    def changed(self, group: Group | ConsumerGroup | StreamsGroup) -> None:
+    def changed(self, group: AnyGroup) -> None:
         """Something was done with this group: it is written down, and its alarm is set anew if it
         has to come earlier."""
         if self._is_closed or self._groups.get(group.group_id) is not group:
@@ -505,21 +505,12 @@ class Groups(GroupUpkeep):
             self._streams.keep(group)
         self._alarms.set(group, group.due_ms)
 
-    def was_told(
-        self, group: ConsumerGroup, member_id: str, assignment: Collection[Partition] | None
-    ) -> None:
-        """The answer to a member leaves."""
-        group.was_told(monotonic_ms(), member_id, assignment)
+    def look_by_then(self, group: ConsumerGroup | StreamsGroup) -> None:
+        """It may have something to do earlier than before, and nothing to be written down."""
         if not self._is_closed and self._groups.get(group.group_id) is group:
             self._alarms.set(group, group.due_ms)
 
-    def was_told_streams(self, group: StreamsGroup, told: StreamsTold) -> None:
-        """The answer to a member leaves."""
-        group.was_told(monotonic_ms(), told.member_id, told.tasks)
-        if not self._is_closed and self._groups.get(group.group_id) is group:
-            self._alarms.set(group, group.due_ms)
-
-    def _ring(self, group: Group | ConsumerGroup | StreamsGroup) -> None:
+    def _ring(self, group: AnyGroup) -> None:
         if self._groups.get(group.group_id) is not group:
             return  # it was deleted, or the broker ends: its members go on with the next one
         try:

@@ -34,7 +34,7 @@ from segbroker.segments.metadata.generations import (
 )
 
 from ..recording import Done, ignored, logged
-from .kept_sizes import KeptSizes
+from .kept_sizes import WITHOUT_MEMBERS, KeptSizes
 
 log = structlog.get_logger()
 
@@ -86,6 +86,7 @@ class KeptGenerations:
                 size=size,
                 size_max=self._sizes.size_max,
                 all_sizes=self._sizes.others(group_id),
+                effect=WITHOUT_MEMBERS,
             )
             kept = Generation(kept.number, kept.protocol_type)
             size = _size(group_id, kept)

@@ -36,7 +36,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.group_rows import epoch_of
 
 from ..recording import Done, ignored, logged
-from .kept_sizes import KeptSizes, RowSizes
+from .kept_sizes import WITHOUT_MEMBERS, KeptSizes, RowSizes
 
 log = structlog.get_logger()
 
@@ -204,6 +204,7 @@ class KeptMembers(ABC, Generic[G]):
             size=writing.size(group.group_id),
             size_max=self._sizes.size_max,
             all_sizes=self._sizes.others(group.group_id),
+            effect=WITHOUT_MEMBERS,
         )
         self._sizes.put(self.section, group.group_id, OVERHEAD)
         return True

@@ -12,6 +12,8 @@ GROUP_SIZE_MAX: Final = 2 << 20
 """Bytes of one group: some 4,000 members, 500 bytes each."""
 ALL_SIZES_MAX: Final = 64 << 20
 """Bytes of all of them."""
+WITHOUT_MEMBERS: Final = "it goes on; after a restart its members join again"
+"""What becomes of a group that is written down so, for the log."""
 _NOTHING: Final = ("", 0)
 _NO_SIZES: Final[Mapping[str, int]] = MappingProxyType({})
 

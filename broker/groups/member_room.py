@@ -74,7 +74,9 @@ class MemberRoom:
             is_known = not self._unseen and now_ms >= self._next_warning_ms
             if is_known and self._all + more > self.size_max:
                 self._next_warning_ms = now_ms + _WARNING_MS
-                log.warning("group_members_too_large", bytes=self._all, group=group_id)
+                facts = {"bytes": self._all, "limit": self.size_max, "group": group_id}
+                effect = "what they say more than before is refused; they ask again"
+                log.warning("group_members_too_large", effect=effect, **facts)
         if self._all + more > self.size_max:
             raise Refused(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

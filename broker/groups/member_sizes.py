@@ -12,6 +12,7 @@ from .consumer_group import ConsumerGroup
 from .consumer_members import Beat, ConsumerMember
 from .group import Group
 from .group_members import Joining, Member
+from .offset_expiry import AnyGroup
 from .share_group import ShareGroup, ShareMember
 from .streams_group import StreamsGroup
 from .streams_members import Says, StreamsBeat
@@ -75,7 +76,7 @@ def topology_size(topology: Topology) -> int:
 
 
 def sizes_in(
-    group: Group | ConsumerGroup | StreamsGroup | ShareGroup,
+    group: AnyGroup | ShareGroup,
 ) -> dict[Key, Callable[[], int]]:
     """What there is of a group that may be large, and what tells its size: that takes longer."""
     found: dict[Key, Callable[[], int]] = {NAME: partial(len, group.group_id)}

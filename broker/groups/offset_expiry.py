@@ -31,6 +31,9 @@ ROWS_MAX: Final = 1_000
 AT_ONCE: Final = 2_000
 """Offsets that are looked at before others have their turn: some ms."""
 
+AnyGroup: TypeAlias = Group | ConsumerGroup | StreamsGroup
+"""Of those that commit offsets: no share group."""
+
 T = TypeVar("T")
 Look: TypeAlias = Generator[None, None, T]
 """Of a group that may have a hundred thousand: gone on with later, and then what it returns is of
@@ -82,9 +85,7 @@ class Expiry(NamedTuple):
                 yield
         return gone[:ROWS_MAX] if left or self.pending or self.committing else None
 
-    def abandoned(
-        self, content: Content, group: Group | ConsumerGroup | StreamsGroup
-    ) -> Look[list[tuple[str, int]]]:
+    def abandoned(self, content: Content, group: AnyGroup) -> Look[list[tuple[str, int]]]:
         """(topic, partition) that a group with members committed long ago and left since, or to
         topics that are deleted."""
         old, gone = [], []
@@ -117,7 +118,7 @@ def unchanged(
 
 
 def _reads(
-    group: Group | ConsumerGroup | StreamsGroup,
+    group: AnyGroup,
 ) -> Callable[[str, UUID], bool] | None:
     """Whether anybody is subscribed to a topic; None where that is not known for certain."""
     if isinstance(group, StreamsGroup):

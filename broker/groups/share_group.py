@@ -39,7 +39,8 @@ from . import group_news
 from .consumer_group import REST_MS
 from .consumer_members import Beat, Told
 from .consumer_target import Topic, existing
-from .group_news import News, Tell, Who, untold
+from .epochal_group import EpochalGroup
+from .group_news import Who
 from .group_rounds import State
 from .member_epochs import JOIN, LEAVE, MemberEpochs
 from .server_assignors import Assignment, Partition, Subscriber, TopicId
@@ -75,19 +76,13 @@ class ShareMember(MemberEpochs):
 
 
 @dataclass(slots=True, eq=False)
-class ShareGroup:
+class ShareGroup(EpochalGroup[ShareMember]):
     """One group."""
 
-    group_id: str
-    session_timeout_ms: int
-    size_max: int
-    tell: Tell = untold
-    large_min: int = LARGE_MIN
+    kind = "share"
+
     epoch: int = FIRST_EPOCH
-    assignment_epoch: int = 0
-    members: dict[str, ShareMember] = field(default_factory=dict)
-    empty_since_ms: int = 0
-    due_ms: int = NEVER_MS
+    large_min: int = LARGE_MIN
     moving: int = 0
     """Changes of where it stands that are on their way to the disk: it stays until then."""
     _rests_until_ms: int = 0
@@ -125,38 +120,26 @@ class ShareGroup:
         if self._look(topics, resubscribed=resubscribed) or resubscribed:
             self.epoch += 1
             why = group_news.RESUBSCRIBED if resubscribed else group_news.OTHER_TOPICS
-            self._tell(group_news.BEGAN, group_news.CAME if is_new else why, member.who)
+            self._tell_rise(group_news.CAME if is_new else why, member.who)
         if self.epoch != self.assignment_epoch:
             self._retarget(now_ms)
         before = member.assigned
         member.assigned = self._target.get(member.member_id, _NOTHING)
         member.move_to(self.assignment_epoch)
         member.session_ends_ms = now_ms + self.session_timeout_ms
-        self.due_ms = min(self.due_ms, member.session_ends_ms)
+        self.due_at(member.session_ends_ms)
         is_full = beat.names is not None
         if has_missed or is_full or before != member.assigned:
             return Told(member.member_id, member.epoch, member.assigned)
         return Told(member.member_id, member.epoch)
 
-    def _tell(self, event: str, why: str = "", who: Who | None = None) -> None:
-        self.tell(News(event, self.epoch, len(self.members), why, who))
-
     def _join(self, beat: Beat) -> ShareMember:
         known = self.members.get(beat.member_id)
         if known is not None:
             return known  # its answer was lost, or it begins again: its place is its own
-        if len(self.members) >= self.size_max:
-            raise Refused(
-                ErrorCode.GROUP_MAX_SIZE_REACHED, f"the share group has {self.size_max} members"
-            )
+        self._check_place()
         member = self.members[beat.member_id] = ShareMember(beat.member_id)
         self._tell(group_news.JOINED, "", beat.who)
-        return member
-
-    def _known(self, member_id: str) -> ShareMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member")
         return member
 
     def _at_epoch(self, beat: Beat) -> ShareMember:
@@ -229,7 +212,7 @@ class ShareGroup:
             self._tell(group_news.REMOVED, why, member.who)
         self._count()
         if self.members:
-            self._tell(group_news.BEGAN, why, leaving[-1].who)
+            self._tell_rise(why, leaving[-1].who)
         else:
             self._tell(group_news.EMPTY)
             self.empty_since_ms, self._rests_until_ms = now_ms, 0

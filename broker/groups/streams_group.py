@@ -47,11 +47,11 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.streams_groups import KeptStreams
 
 from ..loop.loop_clock import NEVER_MS
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from . import group_news
 from .consumer_members import Reconciled
 from .consumer_target import Topic
-from .group_news import News, Tell, Who, untold
+from .epochal_group import EpochalGroup
 from .group_rounds import State
 from .member_epochs import JOIN, LEAVE
 from .server_assignors import Partition
@@ -81,26 +81,19 @@ class StreamsTold(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class StreamsGroup:
+class StreamsGroup(EpochalGroup[StreamsMember]):
     """One group."""
 
-    group_id: str
-    session_timeout_ms: int
-    size_max: int
+    kind = "streams"
+
     standbys: int = 0
     initial_delay_ms: int = 0
-    tell: Tell = untold
-    epoch: int = 0
-    assignment_epoch: int = 0
     work: Work = field(default_factory=Work)
-    members: dict[str, StreamsMember] = field(default_factory=dict)
     holders: Holders = field(default_factory=Holders)
     target: dict[str, Tasks] = field(default_factory=dict)
     endpoint_epoch: int = 0
     """Rises when what an instance with an endpoint has may be another; not written down."""
     unkept: set[str] = field(default_factory=set)
-    empty_since_ms: int = 0
-    due_ms: int = NEVER_MS
     is_making_topics: bool = False
     """Whether internal topics are on their way (apis/internal_topics.py)."""
     not_made: str = ""
@@ -114,8 +107,6 @@ class StreamsGroup:
     """As many as the epoch knows of."""
     _outdated: str = ""
     """Why the epoch rises at the next heartbeat: what was restored is not for what there is now."""
-    _is_settling: bool = False
-    """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
 
     @property
     def state(self) -> str:
@@ -135,11 +126,6 @@ class StreamsGroup:
     def topology(self) -> Topology | None:
         """That of its members; None: nobody was in it yet."""
         return self.work.topology
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody is in it."""
-        return not self.members
 
     def count_on(self, kept: KeptStreams) -> None:
         """Go on without members, with the topology and the epochs that were written down."""
@@ -230,28 +216,15 @@ class StreamsGroup:
     def _joining(self, known: StreamsMember | None, beat: StreamsBeat) -> StreamsMember:
         if known is not None:
             return known  # its answer was lost, or it begins again: its place is its own
-        if len(self.members) >= self.size_max:
-            raise Refused(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The streams group has reached its maximum capacity of {self.size_max} members.",
-            )
+        self._check_place()
         return StreamsMember(beat.member_id)
-
-    def _known(self, member_id: str) -> StreamsMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise Refused(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
-        return member
 
     def _at_epoch(self, known: StreamsMember | None, beat: StreamsBeat) -> StreamsMember:
         """Its epoch, or one that it may have been told last (member_epochs.py): then it does not
         say that it has anything but its tasks, and those that it is to let go of."""
         member = known or self._known(beat.member_id)
         if beat.process_id not in (None, member.said.process_id):
-            raise Refused(ErrorCode.INVALID_REQUEST, "a member stays in its process")
+            raise invalid_request("a member stays in its process")
         if beat.epoch != member.epoch:
             has = plus(member.assigned, member.revoking)
             if not member.may_be_at(beat.epoch) or not _is_within(beat.owned or NO_TASKS, has):
@@ -296,8 +269,7 @@ class StreamsGroup:
             self._outdated = ""
             self.epoch = self.epoch + 1 if self.epoch else FIRST_EPOCH
             self.unkept.add(member.member_id)
-            self._is_settling = True
-            self._tell(group_news.BEGAN, why, member.who)
+            self._tell_rise(why, member.who)
 
     def _retarget(self, now_ms: int) -> None:
         if self.epoch == self.assignment_epoch or self._is_delayed(now_ms):
@@ -379,17 +351,6 @@ class StreamsGroup:
             member.revoking_ends_ms = now_ms + member.said.rebalance_timeout_ms
             self.due_at(member.revoking_ends_ms)
 
-    # Telling
-
-    def _tell(self, event: str, why: str = "", who: Who | None = None) -> None:
-        self.tell(News(event, self.epoch, len(self.members), why, who))
-
-    def _tell_settled(self) -> None:
-        """A member took a step: whether it was the last one."""
-        if self._is_settling and self.state == State.STABLE.value:
-            self._is_settling = False
-            self._tell(group_news.STABLE)
-
     # Offsets
 
     def check_commit(self, member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
@@ -451,8 +412,7 @@ class StreamsGroup:
             self._tell(group_news.REMOVED, why, member.who)
         if self.members:
             member, why = leaving[-1]
-            self._is_settling = True
-            self._tell(group_news.BEGAN, why, member.who)
+            self._tell_rise(why, member.who)
         else:
             self._tell(group_news.EMPTY)
             self.empty_since_ms = now_ms
@@ -467,10 +427,6 @@ class StreamsGroup:
             self._retarget(now_ms)
         ends_ms = min((one.ends_ms for one in self.members.values()), default=NEVER_MS)
         self.due_ms = min(ends_ms, self._delayed_until_ms or NEVER_MS)
-
-    def due_at(self, at_ms: int) -> None:
-        """Something has to be done then."""
-        self.due_ms = min(self.due_ms, at_ms)
 
     def close(self, code: ErrorCode) -> None:
         """The group is deleted, or its broker ends.  Nobody waits for an answer here."""

@@ -11,9 +11,7 @@ A heartbeat looks first and takes when nothing of it is refused any more.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from segbroker.protocol.errors import ErrorCode
-
-from ..refused import Refused
+from ..refused import invalid_request
 from .consumer_target import Topic
 from .streams_topics import Configured, configured
 from .streams_topology import Topology
@@ -67,7 +65,7 @@ class Work:
         if topology is None or topology.epoch < self.topology.epoch:
             return self.topology
         if topology != self.topology:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+            raise invalid_request("Topology updates are not supported yet.")
         return self.topology
 
     def look(self, topology: Topology, topics: Mapping[str, Topic]) -> Configured:
@@ -108,10 +106,9 @@ def check_tasks(found: Configured, owned: Tasks | None) -> None:
     for name, number in sorted(owned.active | owned.standby):
         count = found.tasks.get(name)
         if count is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Subtopology {name} does not exist.")
+            raise invalid_request(f"Subtopology {name} does not exist.")
         if not 0 <= number < count:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
+            raise invalid_request(
                 f"Task {number} for subtopology {name} is invalid. Number of tasks for this "
-                f"subtopology: {count}",
+                f"subtopology: {count}"
             )

@@ -18,7 +18,6 @@ one by one on the loop.
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey, error_reply
 
 from ..access.authorizer import ALTER, DESCRIBE, TOPIC, TRANSACTIONAL_ID, WRITE, Authorizer
@@ -26,7 +25,7 @@ from ..apis.batch_commits import TRANSACTIONS_MAX, prefix_of
 from ..apis.floors import PARTITIONS_MAX
 from ..core import Core
 from ..peers.peer import Peer
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from .guarding import CLUSTER_REFUSED, TOPIC_REFUSED, TRANSACTIONAL_ID_REFUSED
 
 STATISTICS_TOPICS_MAX: Final = 20_000
@@ -74,10 +73,7 @@ def _partition_statistics(core: Core, authorizer: Authorizer, peer: Peer, body: 
         ]
     elif isinstance(names, list):
         if len(names) > STATISTICS_TOPICS_MAX:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                f"{len(names)} topics, limit {STATISTICS_TOPICS_MAX}",
-            )
+            raise invalid_request(f"{len(names)} topics, limit {STATISTICS_TOPICS_MAX}")
         for name in names:
             _describes(authorizer, peer, name)
 

@@ -105,17 +105,21 @@ class Turn:
         if self._ending:
             return
         self._ending = True
-        while self._wakes:
-            partition, _ = self._wakes.popitem()
-            if partition.wake():
-                self._waking.append(partition)
-        if self._waking:
-            self._look_on()
-        if self._flushes:
-            self._flush_some()
+        try:
+            while self._wakes:
+                partition, _ = self._wakes.popitem()
+                if partition.wake():
+                    self._waking.append(partition)
+            if self._waking:
+                self._look_on()
+            if self._flushes:
+                self._flush_some()
+        except Exception:  # for want of memory: `run` goes on with what is left
+            log.exception("turn_failed")
+        finally:
+            self._ending = False
         if self._has_more:
             self._more.set()
-        self._ending = False
 
     def end_pass(self, call_soon: CallSoon | None = None, *, lone: bool = True) -> None:
         """Ask for the syncs of all turns since the last call. Never raises.

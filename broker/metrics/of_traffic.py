@@ -9,10 +9,9 @@ import platform
 from collections.abc import Callable
 from importlib.metadata import version
 
-from segbroker.protocol.api_keys import is_vendor, response_class
+from segbroker.protocol.api_keys import api_name
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
-from segbroker.protocol.vendor import VendorKey
 
 from ..core import Core
 from .numbers import Numbers
@@ -88,10 +87,3 @@ def add_waiting(numbers: Numbers, core: Core) -> None:
     numbers.add("segbroker_lanes", core.config.lanes)
     numbers.add("segbroker_loop_stood_still_total", core.deadlines.stood_still_count)
     numbers.add("segbroker_loop_stood_still_seconds_total", core.deadlines.stood_still_s)
-
-
-def api_name(key: int) -> str:
-    """What Kafka calls an api that is served: OffsetCommit."""
-    if is_vendor(key):
-        return "".join(word.capitalize() for word in VendorKey(key).name.split("_"))
-    return response_class(key).__name__.removesuffix("Response")

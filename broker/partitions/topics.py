@@ -17,8 +17,8 @@ removes its files: nothing is appended to files that are being unlinked.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
-from typing import Final, TypeAlias
+from itertools import islice, repeat
+from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import structlog
@@ -54,6 +54,7 @@ both are made of syncs, which overlap."""
 LAST_COUNT: Final = 64
 """A new topic is among so many that were made last; all are gone through for an id that is not."""
 _NO_IDS: Final[Mapping[str, UUID]] = {}
+_NOBODY: Final[Mapping[str, str]] = {}
 OPENED_TOGETHER: Final = 4
 """Partitions that a lane opens before it is asked again: to ask costs as much as to open a new one.
 None of them is served before the last is open, so not many: one may have a long log to look at."""
@@ -61,6 +62,9 @@ None of them is served before the last is open, so not many: one may have a long
 
 Change: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From what is set to what is set afterwards."""
+Asker: TypeAlias = Mapping[str, str]
+"""Who asked for something, as a line of the log says it."""
+W = TypeVar("W")
 Altered: TypeAlias = TopicMeta | Refused | StorageError | OSError
 
 
@@ -255,42 +259,68 @@ class Topics:
     def _is_closed(self, key: tuple[str, int]) -> bool:
         return key not in self._partitions and key not in self._opening and self.exists(*key)
 
-    async def create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
+    async def create(
+        self, name: str, partitions: int, config: TopicConfig, asker: Asker = _NOBODY
+    ) -> TopicMeta:
         """Create a topic, together with those that others want meanwhile.
+
+        asker: who asked for it, for the line about it; so below.
 
         Raises TopicExists, TopicCollides, InvalidTopicName, StorageError.
         """
-        outcome = await self._creating.call(NewTopic(name, partitions, config))
+        outcome = await self._creating.call((NewTopic(name, partitions, config), asker))
         if isinstance(outcome, StorageError):
             raise outcome
         return outcome
 
-    async def create_all(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+    async def create_all(self, wanted: Sequence[NewTopic], asker: Asker = _NOBODY) -> list[Outcome]:
         """Create the topics of one request; of each what `create` returns or raises."""
         outcomes: list[Outcome] = []
         for start in range(0, len(wanted), CHANGED_AT_ONCE):
+            some = wanted[start : start + CHANGED_AT_ONCE]
             async with self._administration:
-                outcomes += await self._create_some(wanted[start : start + CHANGED_AT_ONCE])
+                outcomes += await self._create_some([(one, asker) for one in some])
         return outcomes
 
-    async def _create_some(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+    async def _create_some(self, wanted: Sequence[tuple[NewTopic, Asker]]) -> list[Outcome]:
         """The caller holds the administration."""
-        return await self._lanes.run(self._make, wanted)
+        return await self._changed(
+            "topic_created",
+            self.manager.create_topics,
+            [new for new, _ in wanted],
+            (asker for _, asker in wanted),
+            lambda meta: {
+                "partitions": meta.partitions,
+                "durability": meta.config.durability.value,
+            },
+        )
 
-    def _make(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
-        """In a lane, with the lines about it: of hundreds they take as long as all else here."""
-        outcomes = self.manager.create_topics(wanted)
-        for outcome in outcomes:
-            if isinstance(outcome, TopicMeta):
-                log.info(
-                    "topic_created",
-                    topic=outcome.name,
-                    partitions=outcome.partitions,
-                    durability=outcome.config.durability.value,
-                )
-        return outcomes
+    async def _changed(
+        self,
+        event: str,
+        change: Callable[[W], list[Outcome]],
+        wanted: W,
+        askers: Iterable[Asker],
+        facts: Callable[[TopicMeta], Mapping[str, object]] = lambda meta: {},
+    ) -> list[Outcome]:
+        """Have topics changed in a lane, with the lines about it: of hundreds these take as long as
+        all else here, and who asked for it may be gone meanwhile.
 
-    async def auto_create(self, names: Sequence[str]) -> list[TopicMeta | Exception | None]:
+        facts: what a line says of a topic beside its name.
+        """
+
+        def changed() -> list[Outcome]:
+            outcomes = change(wanted)
+            for outcome, asker in zip(outcomes, askers, strict=False):
+                if isinstance(outcome, TopicMeta):
+                    log.info(event, topic=outcome.name, **facts(outcome), **asker)
+            return outcomes
+
+        return await self._lanes.run(changed)
+
+    async def auto_create(
+        self, names: Sequence[str], asker: Asker = _NOBODY
+    ) -> list[TopicMeta | Exception | None]:
         """Topics, created with defaults where there are none; of each what it is, or why it could
         not be made (STORAGE_FAILURES).  None: it is being deleted.
 
@@ -300,9 +330,10 @@ class Topics:
         outcomes: Sequence[Outcome | OSError]
         try:
             if len(names) == 1:
-                outcomes = [await self.create(names[0], count, config)]
+                outcomes = [await self.create(names[0], count, config, asker)]
             else:
-                outcomes = await self.create_all([NewTopic(name, count, config) for name in names])
+                wanted = [NewTopic(name, count, config) for name in names]
+                outcomes = await self.create_all(wanted, asker)
         except STORAGE_FAILURES as exc:
             outcomes = [exc] * len(names)
         return [
@@ -311,7 +342,7 @@ class Topics:
         ]
 
     async def delete_all(
-        self, names: Iterable[str], ids: Mapping[str, UUID] = _NO_IDS
+        self, names: Iterable[str], ids: Mapping[str, UUID] = _NO_IDS, asker: Asker = _NOBODY
     ) -> dict[str, Outcome]:
         """Delete topics and everything in them; of each what it was, or why it is still there.
 
@@ -325,14 +356,14 @@ class Topics:
                 meant = [name for name in some if self._is_meant(name, ids.get(name))]
                 outcomes |= {name: UnknownTopic(name) for name in some}
                 if meant:
-                    outcomes |= zip(meant, await self._delete_some(meant), strict=True)
+                    outcomes |= zip(meant, await self._delete_some(meant, asker), strict=True)
         return outcomes
 
     def _is_meant(self, name: str, topic_id: UUID | None) -> bool:
         meta = self.get(name)
         return topic_id is None or (meta is not None and meta.topic_id == topic_id)
 
-    async def _delete_some(self, names: Sequence[str]) -> list[Outcome]:
+    async def _delete_some(self, names: Sequence[str], asker: Asker) -> list[Outcome]:
         """The caller holds the administration."""
         known = [meta for name in names if (meta := self.get(name)) is not None]
         self._deleting.update(meta.name for meta in known)
@@ -342,37 +373,31 @@ class Topics:
                 await busy[0].done.wait()
             for meta in known:
                 await self._stop_serving(meta, pace)
-            return await self._lanes.run(self._remove, names)
+            return await self._changed(
+                "topic_deleted", self.manager.delete_topics, names, repeat(asker)
+            )
         finally:
             self._deleting.difference_update(meta.name for meta in known)
 
-    def _remove(self, names: Sequence[str]) -> list[Outcome]:
-        """As `_make`."""
-        outcomes = self.manager.delete_topics(names)
-        for outcome in outcomes:
-            if isinstance(outcome, TopicMeta):
-                log.info("topic_deleted", topic=outcome.name)
-        return outcomes
-
-    async def grow_all(self, wanted: Mapping[str, int]) -> dict[str, Outcome]:
+    async def grow_all(
+        self, wanted: Mapping[str, int], asker: Asker = _NOBODY
+    ) -> dict[str, Outcome]:
         """Let topics grow to so many partitions; of each what it is, or why it did not grow."""
         outcomes: dict[str, Outcome] = {}
         for some in _pieces(wanted, CHANGED_AT_ONCE):
             async with self._administration:
-                grown = await self._lanes.run(self._grow, {name: wanted[name] for name in some})
+                grown = await self._changed(
+                    "partitions_created",
+                    self.manager.grow_topics,
+                    {name: wanted[name] for name in some},
+                    repeat(asker),
+                    lambda meta: {"partitions": meta.partitions},
+                )
             outcomes |= zip(some, grown, strict=True)
         return outcomes
 
-    def _grow(self, wanted: Mapping[str, int]) -> list[Outcome]:
-        """As `_make`."""
-        outcomes = self.manager.grow_topics(wanted)
-        for outcome in outcomes:
-            if isinstance(outcome, TopicMeta):
-                log.info("partitions_created", topic=outcome.name, partitions=outcome.partitions)
-        return outcomes
-
     async def alter_all(
-        self, changes: Mapping[str, Change], *, validate_only: bool = False
+        self, changes: Mapping[str, Change], asker: Asker = _NOBODY, *, validate_only: bool = False
     ) -> dict[str, Altered]:
         """Replace what is set on topics, by name, by `change(what is set)`.
 
@@ -391,7 +416,13 @@ class Topics:
                     except (Refused, *STORAGE_FAILURES) as exc:
                         outcomes[name] = exc
                 if wanted and not validate_only:
-                    altered = await self._lanes.run(self._alter, wanted)
+                    altered = await self._changed(
+                        "topic_altered",
+                        self.manager.alter_topics,
+                        wanted,
+                        repeat(asker),
+                        lambda meta: {"overrides": meta.config.overrides},
+                    )
                     outcomes |= zip(wanted, altered, strict=True)
         return outcomes
 
@@ -401,15 +432,6 @@ class Topics:
         if meta is None:
             raise UnknownTopic(name)
         return self.manager.check_altered(name, change(meta.config.overrides))
-
-    def _alter(self, wanted: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
-        """As `_make`."""
-        outcomes = self.manager.alter_topics(wanted)
-        for outcome in outcomes:
-            if isinstance(outcome, TopicMeta):
-                overrides = outcome.config.overrides
-                log.info("topic_altered", topic=outcome.name, overrides=overrides)
-        return outcomes
 
     def check_new(self, name: str, partitions: int) -> None:
         """Raise what creating would raise: InvalidTopicName, InvalidPartitions, TopicExists,

@@ -35,6 +35,7 @@ from ..core import Core
 from ..partitions.partition import Partition
 from ..refused import Refused
 
+NOT_YET_DURABLE: Final = "appended, and not durable within the timeout: it may become so yet"
 _ACKS: Final = (-1, 1, 0)
 # zstd came with this version; older clients could not read what they are asked to store.
 ZSTD_SINCE: Final = 7
@@ -76,18 +77,20 @@ def append_batch(
         Refused, InvalidBatch, StorageError, OSError: it was not appended.
     """
     try:
-        return _append(
-            core,
-            api_version,
-            acks,
-            name,
-            index,
-            records,
-            now_ms,
-            transactional_id,
-            unadded,
-            is_anew,
-        )
+        partition = partition_to_append(core, api_version, acks, name, index)
+        if not isinstance(records, memoryview) or not records:
+            raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
+        batch = check_batch(records)
+        if (failure := partition.handler.read_only) is not None:
+            raise failure  # before its order is asked: told that it is out of order, librdkafka
+            # begins another epoch, and what the log has of the one before is stored twice
+        if batch.attributes or transactional_id is not None:
+            _check_attributes(batch, partition, api_version, is_anew=is_anew)
+            if batch.is_transactional or transactional_id is not None:
+                _check_transaction(core, batch, partition, api_version, transactional_id, unadded)
+        if core.refusals.lowest:
+            core.refusals.check(name, index, batch)
+        result = partition.append(records, batch, now_ms)
     except Refused as exc:
         if exc.code in _PASSING:
             _note_refusal(core, name, index, records)
@@ -95,6 +98,10 @@ def append_batch(
     except (PartitionReadOnly, LogClosed, OSError):
         _note_refusal(core, name, index, records)
         raise
+    if not result.duplicate:
+        core.counters.produced_bytes += len(records)
+        partition.produced_bytes += len(records)
+    return partition, result
 
 
 def partition_to_append(
@@ -128,38 +135,6 @@ def partition_to_append(
 def _note_refusal(core: Core, name: str, index: int, records: object) -> None:
     if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
         core.refusals.note(name, index, read_header(records))
-
-
-def _append(
-    core: Core,
-    api_version: int,
-    acks: int,
-    name: str,
-    index: int,
-    records: object,
-    now_ms: int,
-    transactional_id: str | None,
-    unadded: ErrorCode,
-    is_anew: bool,
-) -> tuple[Partition, AppendResult]:
-    partition = partition_to_append(core, api_version, acks, name, index)
-    if not isinstance(records, memoryview) or not records:
-        raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
-    batch = check_batch(records)
-    if (failure := partition.handler.read_only) is not None:
-        raise failure  # before its order is asked: told that it is out of order, librdkafka begins
-        # another epoch, and what the log has of the one before is stored twice
-    if batch.attributes or transactional_id is not None:
-        _check_attributes(batch, partition, api_version, is_anew=is_anew)
-        if batch.is_transactional or transactional_id is not None:
-            _check_transaction(core, batch, partition, api_version, transactional_id, unadded)
-    if core.refusals.lowest:
-        core.refusals.check(name, index, batch)
-    result = partition.append(records, batch, now_ms)
-    if not result.duplicate:
-        core.counters.produced_bytes += len(records)
-        partition.produced_bytes += len(records)
-    return partition, result
 
 
 def _check_transaction(

@@ -44,6 +44,7 @@ from typing import Final
 import structlog
 import trio
 
+from ..address import join_address
 from ..core import Core
 from ..loop.callbacks import Callbacks
 from .intake import CONNECTIONS_MAX, Intake
@@ -94,7 +95,8 @@ class Express:
         try:
             self._epoll.register(seat.fd, select.EPOLLIN)
         except OSError as exc:  # the system has no room for another one
-            log.warning("express_refused", error=str(exc))
+            peer, effect = join_address(*seat.peer.address), "it goes the general way, slower"
+            log.warning("express_refused", peer=peer, error=str(exc), effect=effect)
             seat.credit = 0
             return b""
         seat.task = trio.lowlevel.current_task()

@@ -43,7 +43,7 @@ from ..peers.peer import Peer
 from ..peers.replies import Buffer
 from ..refused import Refused
 from ..tally import codes_of
-from .appending import append_batch
+from .appending import NOT_YET_DURABLE, append_batch
 from .implicit_adds import add_partitions, lacks_partitions
 from .remaking import TOGETHER_MAX, Anew, Row, remake_rows, wants_remaking
 
@@ -162,7 +162,7 @@ class ProduceSlot:
         if self._is_settled:
             return  # its reply is being encoded
         for row in self._waiting:
-            _refuse(self._rows[row], ErrorCode.REQUEST_TIMED_OUT, "not yet durable")
+            _refuse(self._rows[row], ErrorCode.REQUEST_TIMED_OUT, NOT_YET_DURABLE)
         self._settle()
 
     def render(self) -> list[Buffer] | None:

@@ -35,6 +35,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, record_errors, wire_error
 from ..partitions.partition import Partition
 from ..peers.replies import Buffer
+from .appending import NOT_YET_DURABLE
 from .exchange import Exchange
 from .seat import Seat
 from .single_produce import render_error
@@ -292,7 +293,7 @@ class Run:
         self._finish()
 
     def expire(self) -> None:
-        self._refuse_appended(ErrorCode.REQUEST_TIMED_OUT, "not yet durable")
+        self._refuse_appended(ErrorCode.REQUEST_TIMED_OUT, NOT_YET_DURABLE)
         self._finish()
 
     def abandoned(self) -> None:

@@ -124,13 +124,9 @@ def _remake(config: TopicConfig, records: memoryview) -> memoryview | bytearray:
 
 
 def _config_of(
-    core: Core,
-    peer: Peer,
-    header: RequestHeader,
-    acks: int,
-    topic: ProduceRequestTopic,
-    asked: ProduceRequestPartition,
+    core: Core, peer: Peer, header: RequestHeader, acks: int, row: Row
 ) -> TopicConfig | None:
+    topic, asked = row
     return config_to_remake(
         core, peer, header.api_version, acks, topic.name, asked.index, asked.records
     )
@@ -139,7 +135,7 @@ def _config_of(
 def wants_remaking(core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest) -> bool:
     """Whether something of the request is made anew."""
     return any(
-        _config_of(core, peer, header, request.acks, topic, asked) is not None
+        _config_of(core, peer, header, request.acks, (topic, asked)) is not None
         for topic in request.topic_data
         for asked in topic.partition_data
     )
@@ -159,10 +155,7 @@ async def remake_rows(
 
     Of those whether they are made anew is looked at now, and not when it is their turn.
     """
-
-    def config_of(row: Row) -> TopicConfig | None:
-        return _config_of(core, peer, header, acks, *row)
-
+    config_of = partial(_config_of, core, peer, header, acks)
     if id(rows[begin][1]) in anew or (config := config_of(rows[begin])) is None:
         return
     behind = [row for row in rows[begin + 1 : begin + TOGETHER_MAX] if id(row[1]) not in anew]

@@ -40,7 +40,7 @@ from ..partitions.topic_ids import PRODUCE_SINCE, UNKNOWN, name_of
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
 from ..refused import Refused
-from .appending import append_batch
+from .appending import NOT_YET_DURABLE, append_batch
 from .produce import AcksZeroRefused
 from .remaking import config_to_remake, remade
 
@@ -113,7 +113,7 @@ class SingleProduceSlot:
         self.finish()
 
     def expire(self) -> None:
-        self.refuse(ErrorCode.REQUEST_TIMED_OUT, "not yet durable")
+        self.refuse(ErrorCode.REQUEST_TIMED_OUT, NOT_YET_DURABLE)
         self.finish()
 
     def refuse(self, code: ErrorCode, message: str | None) -> None:

@@ -25,7 +25,7 @@ from ..core import Core
 from ..groups.group_keys import SHARE_RENEW
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from ..shares.live_partition import LivePartition
 from ..shares.pieces import GAP, REJECT, RENEW, Acknowledgement, Change
 from ..shares.share_session import Place, ShareSession
@@ -48,7 +48,7 @@ def member_of(core: Core, request: ShareFetchRequest | ShareAcknowledgeRequest) 
     if not core.config.takes_share_groups:
         raise Refused(ErrorCode.UNSUPPORTED_VERSION, "share groups are switched off here")
     if not request.group_id:
-        raise Refused(ErrorCode.INVALID_REQUEST, "the request names no group")
+        raise invalid_request("the request names no group")
     check_member_id(request.member_id)
     assert request.member_id is not None, "checked"
     return Member(request.group_id, request.member_id)
@@ -211,5 +211,5 @@ def _check(batches: Sequence[Acknowledgement], *, renews: bool) -> None:
         elif not all(GAP <= kind <= (RENEW if renews else REJECT) for kind in one.types):
             problem = f"types that are not known: {sorted(set(one.types))[:5]}"
         if problem is not None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"acknowledged: {problem}")
+            raise invalid_request(f"acknowledged: {problem}")
         before = one.last

@@ -11,7 +11,7 @@ from segbroker.protocol.messages_share_groups import ShareFetchRequest
 
 from ..call import Call
 from ..core import Core
-from ..refused import Refused
+from ..refused import Refused, invalid_request
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
 from .acknowledging import Member
 
@@ -45,17 +45,15 @@ def _check(request: ShareFetchRequest) -> None:
     if request.share_session_epoch == FIRST_EPOCH and any(
         one.acknowledgement_batches for topic in request.topics for one in topic.partitions
     ):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a new session has nothing to acknowledge")
+        raise invalid_request("a new session has nothing to acknowledge")
     if request.share_acquire_mode not in (WHOLE_BATCHES, STRICT):
         problem = f"share_acquire_mode {request.share_acquire_mode} is not known"
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+        raise invalid_request(problem)
     if request.is_renew_ack:
         wanted = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
         if any(wanted):
             problem = "a request that renews locks asks for no records: max_bytes, min_bytes,"
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"{problem} max_records and max_wait_ms must be 0"
-            )
+            raise invalid_request(f"{problem} max_records and max_wait_ms must be 0")
 
 
 def _places(request: ShareFetchRequest) -> list[Place]:

@@ -53,7 +53,7 @@ def share_acknowledge(core: Core, call: Call[ShareAcknowledgeRequest], slot: Lat
         slot.answer(_response(core, member, said, acknowledging.outcomes))
         core.turn.end()
 
-    core.spawn(settled)
+    slot.work_on(settled)
 
 
 def _response(

@@ -17,7 +17,7 @@ must not meet its opposite.
 """
 
 import errno
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -55,6 +55,8 @@ NAMES_PER_EVENT: Final = 500
 """Of those that may be written down one after the other: what follows takes the loop some ms."""
 _BESIDE_BYTES: Final = 100
 """What an event says of one beside its name, at most."""
+TOLD_MAX: Final = 10
+"""Ids that a line names."""
 UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 _Row = TypeVar("_Row")
@@ -99,7 +101,8 @@ class Ledger:
     async def change(self, entry: Entry, changed: Transaction) -> ErrorCode:
         """One durable event; the entry is locked."""
         row = changed._replace(boot=self._manager.boot_number)
-        code = await self.record(TRANSACTION, id=row.transactional_id, row=row.pack())
+        name = row.transactional_id
+        code = await self.record(TRANSACTION, [name], id=name, row=row.pack())
         if not code:
             self.table.stands(entry, row)
         return code
@@ -119,6 +122,7 @@ class Ledger:
         at_ms = self._now_ms()
         code = await self.record(
             DECIDED,
+            [decision.transactional_id for _, decision in ending],
             at=at_ms,
             commit=commit,
             rows=[list(decision) for _, decision in ending],
@@ -163,7 +167,7 @@ class Ledger:
         is so: all, unless it could not be written."""
         gone: list[str] = []
         for some in self.together(ids, str):
-            if await self.record(FORGOTTEN, ids=some, queries=[]):
+            if await self.record(FORGOTTEN, some, ids=some, queries=[]):
                 break
             for name in some:
                 self.table.forget(name)
@@ -181,14 +185,16 @@ class Ledger:
 
         return together(rows, size_of, NAMES_PER_EVENT, most)
 
-    async def record(self, kind: str, **fields: object) -> ErrorCode:
-        """Have a control event written; NONE when it is durable."""
+    async def record(self, kind: str, names: Sequence[str], **fields: object) -> ErrorCode:
+        """Have a control event written; NONE when it is durable.  names: the ids that it is of."""
         if not self._manager.is_settled:
             return UNAVAILABLE
         failure = await recorded(lambda done: self._manager.record_soon(done, kind, **fields))
         if failure is not None:
-            log.error("transaction_not_recorded", kind=kind, error=str(failure))
             too_large = failure.errno == errno.EMSGSIZE
+            effect = "refused" if too_large else "nothing has changed; clients ask again"
+            facts = {"transactional_ids": names[:TOLD_MAX], "effect": effect}
+            log.error("transaction_not_recorded", kind=kind, error=str(failure), **facts)
             return ErrorCode.INVALID_REQUEST if too_large else UNAVAILABLE
         return ErrorCode.NONE
 

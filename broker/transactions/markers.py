@@ -161,8 +161,16 @@ class Markers:
             return await self._is_durable(partition, end_offset)
         except Exception as exc:  # for want of memory, too: whatever it is, it is tried again
             error, is_a_bug = str(exc) or repr(exc), not isinstance(exc, STORAGE_FAILURES)
-            told = {"topic": topic, "partition": index, "error": error}
-            log.warning("marker_not_written", **told, exc_info=is_a_bug)
+            log.warning(
+                "marker_not_written",
+                topic=topic,
+                partition=index,
+                producer_id=ending.producer_id,
+                outcome=outcome.name,
+                error=error,
+                effect="tried again; until then readers of committed records wait in front of it",
+                exc_info=is_a_bug,
+            )
             return False
 
     async def _is_durable(self, partition: Partition, end_offset: int) -> bool:

@@ -189,7 +189,7 @@ class QueryBatches:
             queries = [] if query is None or self.last_batch(query) is None else [query]
             if not gone and not queries:
                 return ErrorCode.NONE, 0
-            if failed := await self._ledger.record(FORGOTTEN, ids=gone, queries=queries):
+            if failed := await self._ledger.record(FORGOTTEN, gone, ids=gone, queries=queries):
                 return failed, 0
             for name in gone:
                 self._table.forget(name)
@@ -205,7 +205,7 @@ class QueryBatches:
         async with self._batches:
             old = queries_before(self._manager.section(SECTION), before_ms)
             for queries in islice(self._ledger.together(old, str), 1):
-                await self._ledger.record(FORGOTTEN, ids=[], queries=queries)
+                await self._ledger.record(FORGOTTEN, [], ids=[], queries=queries)
 
     def _open_tasks(self, query: str) -> frozenset[str]:
         """The transactional ids `query/TASK/ATTEMPT`, both numbers, that are open."""

@@ -170,14 +170,12 @@ class TransactionUpkeep:
         table = self._ledger.table
         if not self._visits:
             self._visits = list(table.entries)
-        idle = [
-            name
-            for name in self._visits[-VISITS_MAX:]
-            if (entry := table.entries.get(name)) is not None and _is_idle(entry, before_ms)
-        ]
+        idle = []
         for name in self._visits[-VISITS_MAX:]:
-            unused = table.entries.get(name)
-            if unused is not None and unused.known is None and not unused.is_locked:
+            entry = table.entries.get(name)
+            if entry is not None and _is_idle(entry, before_ms):
+                idle.append(name)
+            elif entry is not None and entry.known is None and not entry.is_locked:
                 del table.entries[name]  # its first producer id was not to be had
         del self._visits[-VISITS_MAX:]
         if idle:

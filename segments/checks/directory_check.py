@@ -434,6 +434,6 @@ def _remove_leftovers(storage: Storage, paths: LogPaths, sealed: Collection[int]
     for name in storage.listdir(paths.folder):
         number = paths.index_number(name)
         is_stray = number is not None and number not in sealed
-        if name.endswith((".tmp", ".cleaned")) or is_stray:
+        if is_stray or paths.is_temporary(name) or paths.cleaned_number(name) is not None:
             storage.unlink(f"{paths.folder}/{name}")
     storage.fsync_dir(paths.folder)

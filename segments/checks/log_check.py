@@ -345,9 +345,11 @@ class LogChecker:
         sealed = frozenset(found.known.sealed.numbers)
         for name in storage.listdir(paths.folder):
             path = f"{paths.folder}/{name}"
-            if paths.is_temporary(name) or paths.cleaned_number(name) is not None:
+            is_temporary = paths.is_temporary(name)
+            is_cleaned = paths.cleaned_number(name) is not None
+            if is_temporary or is_cleaned:
                 yield from no_files(storage, [path], _NOT_REMOVED)
-            if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
+            if path in paths.replaced:
                 continue
             if path == paths.unsynced:
                 text = "a sync of this log has failed"
@@ -368,7 +370,7 @@ class LogChecker:
                         "they are left; nothing reads them, and they may be deleted",
                     )
                 continue
-            if paths.segment_number(name) is not None or name.endswith(".cleaned"):
+            if is_cleaned or paths.segment_number(name) is not None:
                 continue
             index = paths.index_number(name)
             if index is not None:
@@ -376,7 +378,7 @@ class LogChecker:
                     action = "it is left as it is; verify --repair removes it"
                     yield note(path, "an index without a log", action)
                 continue
-            if name.endswith(".tmp"):
+            if is_temporary:
                 text = "left over from a replacement that was interrupted"
                 yield note(path, text, "it is left as it is; verify --repair removes it")
             else:

@@ -72,16 +72,12 @@ class Interrupted(Exception):
 
 def dirt(log: PartitionLog, limits: Limits) -> Dirt:
     """What could be cleaned now."""
-    with log.state_lock:
-        return _dirt(log, limits)
-
-
-def _dirt(log: PartitionLog, limits: Limits) -> Dirt:
     lag_ms = log.config.min_compaction_lag_ms
     too_young_ms = None
     if lag_ms:
         too_young_ms = -1 if limits.age_ms is None else limits.age_ms - lag_ms + 1
-    return dirt_of(log.sealed, log.cleaned.end_offset, limits.offset, too_young_ms)
+    with log.state_lock:
+        return dirt_of(log.sealed, log.cleaned.end_offset, limits.offset, too_young_ms)
 
 
 def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
@@ -90,7 +86,7 @@ def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
     Raises CorruptSegment, Interrupted, StorageError, OSError.
     """
     with log.seal_lock:  # not the lock that appends and reads wait for: there may be very many
-        found = _dirt(log, limits)
+        found = dirt(log, limits)
         rows = [row for row in log.sealed.rows() if row.base_offset < found.end]
     dirty = [row for row in rows if row.end_offset > found.begin]
     survivors = _survivors(log, limits, sum(row.records for row in dirty), found.end)
@@ -217,7 +213,7 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
 
     Raises CorruptSegment, Interrupted, StorageError.
     """
-    if log.is_closed or log.is_superseded or not _is_same(log, row):
+    if log.is_over or not _is_same(log, row):
         raise Interrupted
     if not log.config.compacts:
         raise Interrupted  # its policy was changed meanwhile: nothing more goes
@@ -232,7 +228,7 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
 
 def _verified(files: SealedFiles, row: Row) -> Iterator[memoryview]:
     """The same of a segment that has to be there."""
-    index = files.index(row.number, row.base_offset, row.size, row.tag)
+    index = files.index(row)
     file = files.pin(row.number)
     try:
         first = 0
@@ -256,7 +252,7 @@ def _forget(log: PartitionLog, survivors: Survivors) -> None:
     with log.append_lock:
         log.producers.transactions.forget_at(survivors.dropped)
     with log.seal_lock:
-        if log.is_closed or log.is_superseded:
+        if log.is_over:
             raise Interrupted
         save_producers(log)
     survivors.dropped = set()
@@ -268,7 +264,7 @@ def _note(log: PartitionLog, survivors: Survivors, limits: Limits) -> None:
     with log.append_lock:
         forgotten = log.producers.transactions.forget_marked(until, survivors.markers)
     with log.seal_lock:
-        if log.is_closed or log.is_superseded:
+        if log.is_over:
             raise Interrupted
         points = log.cleaned.reached(until, limits.age_ms, log.config.delete_retention_ms)
         if points is not log.cleaned and limits.age_ms is not None:

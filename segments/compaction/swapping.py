@@ -225,7 +225,7 @@ def remove_strays(log: PartitionLog) -> None:
 
 def _is_current(log: PartitionLog, rows: Sequence[Row]) -> bool:
     """Whether the log still has these segments, as they were read."""
-    if log.is_closed or log.is_superseded or log.failed is not None:
+    if log.is_over or log.failed is not None:
         return False
     if not log.config.compacts:
         return False  # its policy was changed meanwhile

@@ -18,6 +18,7 @@ The beginning and the end of a hold are each logged once.  All times are paramet
 """
 
 import struct
+from contextlib import closing
 from typing import Final
 
 import structlog
@@ -135,10 +136,7 @@ class ClockFile:
         self._saved_ms = now_ms
         stamp = now_ms.to_bytes(8, "big", signed=True)
         try:
-            file = self._storage.open(self._path, create=True)
-            try:
+            with closing(self._storage.open(self._path, create=True)) as file:
                 write_all(file, stamp + xxh3_64(stamp).to_bytes(8, "big"), 0)
-            finally:
-                file.close()
         except OSError as exc:
             log.debug("clock_not_saved", error=str(exc))

@@ -22,6 +22,7 @@ Invariant: a handler is in the dictionary exactly as long as its topic exists an
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Final
@@ -33,7 +34,7 @@ from ..disk.posix import PosixStorage
 from ..disk.relieving import RelievingStorage
 from ..disk.storage import Storage, StorageLock, make_dirs, make_root
 from ..errors import DataDirectoryGone, DataDirectoryLocked, LogClosed, StorageError
-from ..log.caches import Caches, FileCache, IndexCache, OpenLogs
+from ..log.caches import OPEN_LOGS_MAX, Caches, FileCache, IndexCache, OpenLogs
 from ..metadata.committed import SECTION, Content
 from ..metadata.metadata import Metadata, TopicMeta
 from ..metadata.metadata_log import Done, MetadataLog
@@ -105,7 +106,7 @@ class DiskManager:
         flushers: int = 2,
         wal: WalConfig | None = None,
         open_files_max: int = 1024,
-        open_logs_max: int = 4096,
+        open_logs_max: int = OPEN_LOGS_MAX,
         index_bytes_max: int = 64 << 20,
         retention_interval_ms: int = RETENTION_INTERVAL_MS,
         now_ms: int = 0,
@@ -231,21 +232,26 @@ class DiskManager:
         self.is_new_boot = started.is_new_boot
         self._publish(self._metadata.state)
         threaded = self._flushers_count > 0
-        flushers = Flushers(self._flushers_count)
-        housekeeper = Housekeeper(threaded=threaded)
-        maker = Housekeeper(threaded=threaded, name="segment-maker")
-        self._upkeep = Upkeep(
-            self,
-            Unopened(self.storage, self.root),
-            self._metadata,
-            flushers,
-            housekeeper,
-            age_clock,
-            clock_file,
-            retention_interval_ms=self._retention_interval_ms,
-            now_ms=self._now_ms,
-        )
-        self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
+        with ExitStack() as begun:  # as in Flushers
+            flushers = Flushers(self._flushers_count)
+            begun.callback(flushers.close)
+            housekeeper = Housekeeper(threaded=threaded)
+            begun.callback(housekeeper.close)
+            maker = Housekeeper(threaded=threaded, name="segment-maker")
+            begun.callback(maker.close)
+            self._upkeep = Upkeep(
+                self,
+                Unopened(self.storage, self.root),
+                self._metadata,
+                flushers,
+                housekeeper,
+                age_clock,
+                clock_file,
+                retention_interval_ms=self._retention_interval_ms,
+                now_ms=self._now_ms,
+            )
+            self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
+            begun.pop_all()
         self.relief.begin(housekeeper)
         self.partitions.begin(self._threads)
         self.partitions.recover_tails()

@@ -399,9 +399,8 @@ class OpenedPartitions:
             opened = self._open_some(unresolved[start : start + EAGER_MAX])
             try:
                 ceilings = self._resuming.resume(opened, self.now_ms, self._each)
-            except OSError:
-                for one in opened:
-                    close_log(one.log, clean=False)
+            except BaseException:
+                _close_all(opened)
                 raise
             for one, ceiling in zip(opened, ceilings, strict=True):
                 self._serve(one, ceiling)
@@ -449,7 +448,13 @@ class OpenedPartitions:
                 # The others go on; whoever asks for this one is told.
                 self._not_opened(meta.name, partition, exc)
 
-        self._each(open_one, range(len(some)))
+        try:
+            self._each(open_one, range(len(some)))
+        except (
+            BaseException
+        ):  # for want of a thread: the start fails, and what is open has no place
+            _close_all(opened.values())
+            raise
         return [opened[place] for place in sorted(opened)]
 
     def _not_opened(self, topic: str, partition: int, exc: StorageError) -> None:
@@ -461,3 +466,8 @@ class OpenedPartitions:
             return meta.config
         overrides = {**meta.config.overrides, "on.corruption": "gap"}
         return TopicConfig(overrides, meta.config.inherited)
+
+
+def _close_all(opened: Iterable[Found]) -> None:
+    for one in opened:
+        close_log(one.log, clean=False)

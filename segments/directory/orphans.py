@@ -167,7 +167,7 @@ def _has_records(storage: Storage, paths: LogPaths, deleted_epoch: int) -> bool:
         names = storage.listdir(paths.folder)
     except NotADirectoryError:
         return True
-    if not all(_is_own(paths, name) for name in names):
+    if not all(map(paths.is_own, names)):
         return True
     numbers = [paths.segment_number(name) for name in names]
     written = [
@@ -181,15 +181,3 @@ def _has_records(storage: Storage, paths: LogPaths, deleted_epoch: int) -> bool:
     # A log that was never synced may have lost its manifest.
     first = base_header(memoryview(read_file(storage, paths.log(written[0]))))
     return first is None or first.leader_epoch > deleted_epoch
-
-
-def _is_own(paths: LogPaths, name: str) -> bool:
-    """Whether a log writes files of this name."""
-    path = f"{paths.folder}/{name}"
-    numbers = paths.segment_number(name), paths.index_number(name), paths.cleaned_number(name)
-    return (
-        numbers != (None, None, None)
-        or paths.is_temporary(name)
-        or path in (paths.manifest, paths.start, paths.producers)
-        or path in (paths.damaged, paths.unsynced, paths.quarantine)
-    )

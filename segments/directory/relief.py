@@ -2,8 +2,8 @@
 
     an opening fails (disk/relieving.py)    unused logs park, unread sealed files close: some
     as many logs are open as may be         unused logs park, before one more is opened
-    there is none: all have bytes that      these are synced, by the house keeper, and park;
-    are not synced                          who asked is refused, and comes again
+    there is none: all have bytes that      these are synced, by the house keeper, and each parks
+    are not synced                          behind its sync; who asked is refused, and comes again
 
 Only synced logs are parked: if a file is closed with unsynced bytes, it may never be known that
 they did not reach the disk.
@@ -14,11 +14,18 @@ they did not reach the disk.
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..background import Housekeeper
 from ..log.caches import FileCache, OpenLogs
 from ..parallel import Each
 from ..partition.handler import DiskHandler
+
+SYNCED_AT_ONCE: Final = 256
+"""Logs that are synced before anybody looks whether there is room."""
+LOOKS_EVERY: Final = 64
+"""While logs are synced to make room, one of so many refusals looks for others as well: a producer
+may ask for thousands of partitions at once, and what is synced parks without it."""
 
 
 class Relief:
@@ -59,6 +66,9 @@ class Relief:
 
     def park(self) -> bool:
         """As `relieve`, where there are too many logs: the file of a sealed segment is none."""
+        is_at_work = self._is_asked or self._syncing.locked()
+        if is_at_work and self.refused_count % LOOKS_EVERY:
+            return self._refuse()
         return self._open_logs.park_some() > 0 or self._refuse()
 
     def _refuse(self) -> bool:
@@ -73,18 +83,30 @@ class Relief:
     def make_room(self) -> None:
         """Before a log is opened: where as many are open as may be, some are synced and park.
         Blocking."""
-        if self._open_logs.is_full and not self._open_logs.park_surplus():
-            self._sync()
+        if self._open_logs.is_full and not self._open_logs.park_some():
+            with self._syncing:
+                if self._open_logs.is_full:  # who was before this one may have made enough
+                    self._sync()
 
     def _sync_soon(self) -> None:
         self._is_asked = False
         if self._housekeeper is not None:
-            self._sync()
+            with self._syncing:
+                self._sync()
 
     def _sync(self) -> None:
         """Sync what is open, so that it can park.  What fails is that partition's state."""
-        with self._syncing:
-            if not self._open_logs.park_surplus():
-                unsynced = [handler for handler in self._handlers() if handler.has_unsynced]
-                self._each(lambda place: unsynced[place].flush(), range(len(unsynced)))
-                self._open_logs.park_surplus()
+        if self._open_logs.park_surplus():
+            return
+        was_full = self._open_logs.is_full
+        unsynced = [one for one in self._handlers() if one.has_unsynced]
+        for first in range(0, len(unsynced), SYNCED_AT_ONCE):
+            places = range(first, min(first + SYNCED_AT_ONCE, len(unsynced)))
+            self._each(lambda place: self._sync_and_park(unsynced[place]), places)
+            if was_full and not self._open_logs.is_full:
+                return  # somebody may wait for it
+
+    def _sync_and_park(self, handler: DiskHandler) -> None:
+        """At once: who waits for a descriptor need not look for it."""
+        handler.flush()
+        handler.park()

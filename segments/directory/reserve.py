@@ -8,6 +8,7 @@ metadata that every start after a crash writes first.
 """
 
 import errno
+from contextlib import closing, suppress
 from typing import Final
 
 import structlog
@@ -56,12 +57,9 @@ class Reserve:
 
     def _is_ours(self) -> bool:
         """Whether the file has no contents; one that has some was here before the broker."""
-        file = self._storage.open(self._path, read_only=True)
-        try:
+        with closing(self._storage.open(self._path, read_only=True)) as file:
             content = bytearray(min(file.size(), max(self._size, _PAGE)))
             file.pread(memoryview(content), 0)
-        finally:
-            file.close()
         return content == bytes(len(content))
 
     def _make(self) -> bool:
@@ -74,7 +72,8 @@ class Reserve:
         try:
             write_temporary(self._storage, self._path, bytes(self._size))
         except OSError:
-            self._storage.unlink(self._path)
+            with suppress(OSError):  # half of it is in the way of a full disk
+                self._storage.unlink(self._path)
             raise
         self._storage.fsync_dir(self._root)
         return True

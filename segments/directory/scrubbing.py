@@ -16,6 +16,7 @@ log that was replaced together with its index by another whole pair with the sam
 """
 
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -188,7 +189,7 @@ def check_segment(
         file = storage.open(path, read_only=True)
     except (WrongIndex, FileNotFoundError) as exc:
         return CorruptSegment(path, 0, str(exc))
-    try:
+    with closing(file):
         if file.size() != row.size:
             return CorruptSegment(path, 0, f"{file.size()} bytes, the manifest says {row.size}")
         was_cached = _is_cached(file, row.size, buffer)
@@ -197,8 +198,6 @@ def check_segment(
                 return CorruptSegment(path, block.position, "XXH3-64 of a block does not match")
         if not was_cached:
             file.advise(Advice.DONT_NEED)
-    finally:
-        file.close()
     return None
 
 

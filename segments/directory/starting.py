@@ -96,7 +96,7 @@ class Starting:
             replayed = self._with_ballast(lambda: self._put_back(found))
             self._keep_what_vouches()
             self._make_room_for_wal()
-            self._wal.absorbed(self._putting_back.waiting)
+            self._wal.absorbed()
         except OSError as exc:
             hint = self._what_to_do(found) if exc.errno in NO_SPACE else ""
             raise StorageError(

@@ -27,7 +27,7 @@ write first, and a simulated disk must be able to do the same.
 import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -184,8 +184,7 @@ def check_room(storage: Storage, folder: str, size: int, what: str) -> None:
 
 def read_file(storage: Storage, path: str) -> bytearray:
     """The whole of a file that is small enough for it."""
-    file = storage.open(path, read_only=True)
-    try:
+    with closing(storage.open(path, read_only=True)) as file:
         # Most are small: one read finds that out and saves asking for the size.
         content = bytearray(SMALL_FILE)
         count = file.pread(memoryview(content), 0)
@@ -194,17 +193,12 @@ def read_file(storage: Storage, path: str) -> bytearray:
             count = file.pread(memoryview(content), 0)
         del content[count:]
         return content
-    finally:
-        file.close()
 
 
 def size_of(storage: Storage, path: str) -> int:
     """Bytes of a file that is not open.  Raises OSError."""
-    file = storage.open(path, read_only=True)
-    try:
+    with closing(storage.open(path, read_only=True)) as file:
         return file.size()
-    finally:
-        file.close()
 
 
 def read_file_given(storage: Storage, path: str) -> bytearray:
@@ -215,8 +209,7 @@ def read_file_given(storage: Storage, path: str) -> bytearray:
     except OSError as exc:
         if exc.errno != errno.EIO:
             raise
-    file = storage.open(path, read_only=True)
-    try:
+    with closing(storage.open(path, read_only=True)) as file:
         content = bytearray(file.size())
         for begin in range(0, len(content), PAGE):
             piece = memoryview(content)[begin : begin + PAGE]
@@ -226,15 +219,12 @@ def read_file_given(storage: Storage, path: str) -> bytearray:
                 if exc.errno != errno.EIO:
                     raise
         return content
-    finally:
-        file.close()
 
 
 def write_temporary(storage: Storage, path: str, content: Buffer, *, synced: bool = True) -> None:
     """Make the file `path` with this content, synced.  Its name is not: that is the caller's.
     synced: False: nor is the content."""
-    file = storage.open(path, create=True)
-    try:
+    with closing(storage.open(path, create=True)) as file:
         # Left over from a crash.  Not where there is nothing: ext4 writes out what is truncated to
         # nothing when it is closed, for each new partition.
         if file.size():
@@ -243,8 +233,6 @@ def write_temporary(storage: Storage, path: str, content: Buffer, *, synced: boo
             write_all(file, content, 0)
         if synced:
             file.fdatasync()
-    finally:
-        file.close()
 
 
 def replace_file(storage: Storage, path: str, content: Buffer) -> None:
@@ -274,15 +262,11 @@ def put_file(storage: Storage, path: str, content: Buffer) -> None:
 
 
 def close_all(files: Iterable[StorageFile]) -> None:
-    """Close each of these, whatever another of them says.  Raises OSError, the first."""
-    failure: OSError | None = None
+    """Close each of these, whatever that says: what was written to them is synced, or counts no
+    more; and who happens to be here may have come for another."""
     for file in files:
-        try:
+        with suppress(OSError):
             file.close()
-        except OSError as exc:
-            failure = failure or exc
-    if failure is not None:
-        raise failure
 
 
 def set_aside(storage: Storage, path: str, target: str) -> None:

@@ -17,7 +17,7 @@ manifest that is.
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 
 from ..disk.storage import Buffer, Storage, StorageFile, write_all
@@ -87,12 +87,9 @@ class ManifestFile:
         """An opening of the log may have written it that failed for want of room.  Of one that is
         as long nothing is in doubt: it says no less.  Unless a sync failed as well."""
         try:
-            file = self._storage.open(self._paths.manifest, read_only=True)
-            try:
+            with closing(self._storage.open(self._paths.manifest, read_only=True)) as file:
                 is_marked = read_unsynced(self._storage, self._paths) is not None
                 self.is_doubtful |= is_marked or file.size() != self.size
-            finally:
-                file.close()
         except OSError:
             self.is_doubtful = True
 
@@ -105,11 +102,8 @@ class ManifestFile:
         """
         if self.sync_failed:
             raise OSError(errno.EIO, "a sync of it has failed", self._paths.manifest)
-        file = self._storage.open(self._paths.manifest)
-        try:
+        with closing(self._storage.open(self._paths.manifest)) as file:
             file.fdatasync()
-        finally:
-            file.close()
         # Whatever another has synced meanwhile: a name may have been given since that began.
         self._storage.fsync_dir(self._paths.folder)
         self.is_durable = True

@@ -16,6 +16,8 @@ nothing of the end: 0.  It is written over in place, as long as before: where th
 other, it says what it said.
 """
 
+from contextlib import closing
+
 import structlog
 
 from ..disk.storage import (
@@ -56,11 +58,8 @@ def mark_cut(storage: Storage, paths: LogPaths, end_offset: int) -> None:
 
 
 def _write(storage: Storage, paths: LogPaths, end_offset: int) -> None:
-    file = storage.open(paths.unsynced, create=True)
-    try:
+    with closing(storage.open(paths.unsynced, create=True)) as file:
         write_all(file, b"%019d\n" % end_offset, 0)
-    finally:
-        file.close()
 
 
 def sync_or_mark(storage: Storage, paths: LogPaths, file: StorageFile, end_offset: int) -> None:

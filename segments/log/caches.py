@@ -10,10 +10,10 @@ as the columns of the logs, plus these two limits.
 
 Logs beyond their limit park, that is, they close their descriptors.  The choice is by second
 chance: a log used since it was last asked is asked again later; one with unsynced bytes or readers
-refuses.  So idle partitions hold no descriptor, and only busy ones exceed the limit.  If the
-process has few descriptors, `most` is a hard limit: a write that would open one more log is
-refused.  So is a roll where too many full segments hold theirs, because they are written faster
-than the disk syncs them: without one left nothing could be synced or sealed, and none given back.
+refuses.  So idle partitions hold no descriptor, and only busy ones exceed the limit, up to `most`:
+a write that would open one more log is refused.  So is a roll where too many full segments hold
+theirs, because they are written faster than the disk syncs them: without one left nothing could be
+synced or sealed, and none given back.
 
 Thread-safe: one lock each, never held while a file is opened or closed.
 """
@@ -21,8 +21,7 @@ Thread-safe: one lock each, never held while a file is opened or closed.
 import errno
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -32,12 +31,14 @@ from ..files.index import BlockIndex
 
 Key: TypeAlias = tuple[str, int]
 
+OPEN_LOGS_MAX: Final = 4_096
+"""Logs that stay open when nobody uses them; a limit below says that descriptors are few."""
 GIVEN_AT_ONCE: Final = 8
 """Files that are closed, or logs that are parked, at least, where descriptors have run out."""
 FULL_LEAST: Final = 512
 """Full segments that may wait for their seal, whatever else is open."""
 FULL_LEAST_OF_FEW: Final = 16
-"""The same where `most` is set: they use what is left for files that are open for a moment."""
+"""The same where they are few: they use what is left for files that are open for a moment."""
 LOOKS_MAX: Final = 256
 """Logs that are asked whether they can park, then: whoever wants one may be the loop."""
 
@@ -69,13 +70,6 @@ def _count_down(counts: Counter[str], folder: str) -> None:
     counts[folder] -= 1
     if not counts[folder]:
         del counts[folder]
-
-
-def _close_unused(files: Iterable[StorageFile]) -> None:
-    """What a close says of a segment that was synced is nothing to who happens to be here: it has
-    come for another, or has read this one."""
-    with suppress(OSError):
-        close_all(files)
 
 
 class FileCache:
@@ -129,7 +123,7 @@ class FileCache:
                 other.pins += 1
                 surplus = [entry.file]
                 entry = other
-        _close_unused(surplus)
+        close_all(surplus)
         return entry.file
 
     def adopt(self, key: Key, file: StorageFile) -> None:
@@ -143,7 +137,7 @@ class FileCache:
                 surplus = self._evict()
             else:
                 surplus = [file]
-        _close_unused(surplus)
+        close_all(surplus)
 
     def unpin(self, key: Key, file: StorageFile) -> None:
         """Give a pinned file back."""
@@ -156,7 +150,7 @@ class FileCache:
             if close:
                 del self._dropped[id(file)]
         if close:
-            _close_unused([file])
+            close_all([file])
 
     def drop(self, folder: str, numbers: range | None = None) -> None:
         """Forget files of a log, all or some; pinned ones are closed by their last reader."""
@@ -180,7 +174,7 @@ class FileCache:
         """Close an eighth of those that nobody reads; how many."""
         with self._lock:
             surplus = self._evict(max(GIVEN_AT_ONCE, len(self._files) // 8))
-        _close_unused(surplus)
+        close_all(surplus)
         return len(surplus)
 
     def _evict(self, excess: int | None = None) -> list[StorageFile]:
@@ -214,7 +208,7 @@ class Parkable(Protocol):
 class OpenLogs:
     """Which logs hold descriptors of their own, in the order they opened them."""
 
-    def __init__(self, open_max: int = 4096) -> None:
+    def __init__(self, open_max: int = OPEN_LOGS_MAX) -> None:
         self.open_max = open_max
         """Above it the unused ones park."""
         self.most: int | None = None
@@ -234,16 +228,21 @@ class OpenLogs:
         return self._full_count
 
     @property
+    def are_few(self) -> bool:
+        """Whether there are descriptors for fewer than are useful: they are given back early."""
+        return self.most is not None and self.open_max < OPEN_LOGS_MAX
+
+    @property
     def full_max(self) -> int:
         """As many may be."""
-        if self.most is not None:
+        if self.are_few and self.most is not None:
             return max(FULL_LEAST_OF_FEW, self.most - len(self._logs))
         return max(FULL_LEAST, 2 * (self.open_max - len(self._logs)))
 
     @property
     def has_many_full(self) -> bool:
         """Whether they should be sealed as soon as that can be done."""
-        return self.most is not None or 2 * self._full_count > self.full_max
+        return self.are_few or 2 * self._full_count > self.full_max
 
     @property
     def has_surplus(self) -> bool:
@@ -315,6 +314,21 @@ class OpenLogs:
         parked = self._park(count - max(GIVEN_AT_ONCE, count // 8), min(2 * count, LOOKS_MAX))
         return parked or self._park(count - GIVEN_AT_ONCE, min(count, LOOKS_MAX), also_used=True)
 
+    def park_one(self, log: Parkable) -> bool:
+        """Let this one park, however lately it was used; whether it did, or held none."""
+        with self._lock:
+            if log not in self._logs:
+                return True
+            del self._logs[log]
+        return self._park_out(log)
+
+    def _park_out(self, log: Parkable) -> bool:
+        """Out of the table before it parks: a write right behind it puts it in again."""
+        parked = log.park()
+        if not parked:
+            self._put(log)
+        return parked
+
     def _park(self, target: int, chances: int, *, also_used: bool = False) -> int:
         """Until so many are left, or so many were asked; how many did."""
         parked = 0
@@ -324,12 +338,11 @@ class OpenLogs:
                 if not self._logs:
                     break
                 log, _ = self._logs.popitem(last=False)
-            # Out of the table before it parks: a write right behind it puts it in again.
             used, log.recently_used = log.recently_used, False
-            if (used and not also_used) or not log.park():
+            if used and not also_used:
                 self._put(log)
             else:
-                parked += 1
+                parked += self._park_out(log)
         return parked
 
 

@@ -14,7 +14,7 @@ a tenth of a second.  Not thread-safe: the log's state lock protects it.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from ..files.manifest import Row, RowKind
 
@@ -79,20 +79,7 @@ class SealedSegments:
     def add(self, row: Row) -> None:
         """The next segment has been sealed."""
         assert row.number >= self.next_number, f"segment {row.number}, not {self.next_number}"
-        self.numbers.append(row.number)
-        self.next_number = row.number + 1
-        before = self.running_max_timestamps[-1] if self.running_max_timestamps else -1
-        self.base_offsets.append(row.base_offset)
-        self.sizes.append(row.size)
-        self.records.append(row.records)
-        self.block_size_maxes.append(row.block_size_max)
-        self.leader_epochs.append(row.leader_epoch)
-        self.max_timestamps.append(row.max_timestamp)
-        self.tags.append(row.tag)
-        self.running_max_timestamps.append(max(before, row.max_timestamp))
-        self.end_offset = row.end_offset
-        self.total_size += row.size
-        self.total_records += row.records
+        self.fill([row])
 
     def fill(self, rows: list[Row]) -> None:
         """Add many at once: opening a log with a long manifest."""
@@ -107,7 +94,10 @@ class SealedSegments:
         self.leader_epochs.extend(epochs)
         self.max_timestamps.extend(stamps)
         self.tags.extend(tags)
-        self._renew()
+        newest = self.running_max_timestamps[-1] if self.running_max_timestamps else -1
+        self.running_max_timestamps.extend(islice(accumulate(stamps, max, initial=newest), 1, None))
+        self.total_size += sum(sizes)
+        self.total_records += sum(records)
         self.end_offset = rows[-1].end_offset
         self.next_number = rows[-1].number + 1
 
@@ -135,28 +125,9 @@ class SealedSegments:
             count -= 1
         return count
 
-    def ends(self) -> list[int]:
-        """Where each of them ends: the base offset of the next."""
-        return [*self.base_offsets[1:], self.end_offset] if len(self) else []
-
     def rows(self) -> list[Row]:
         """The manifest rows of all, as they were added."""
-        ends = self.ends()
-        return [
-            Row(
-                RowKind.SEGMENT,
-                self.numbers[place],
-                self.base_offsets[place],
-                ends[place],
-                self.sizes[place],
-                self.records[place],
-                self.max_timestamps[place],
-                self.block_size_maxes[place],
-                self.leader_epochs[place],
-                tag=self.tags[place],
-            )
-            for place in range(len(self))
-        ]
+        return list(map(self.row_at, range(len(self))))
 
     def find(self, offset: int) -> int:
         """Place of the segment that holds `offset`."""
@@ -176,7 +147,7 @@ class SealedSegments:
         """The first `count` are deleted.  Costs what they are, plus a move of the columns."""
         self.total_size -= sum(self.sizes[:count])
         self.total_records -= sum(self.records[:count])
-        for column in (*self._columns(), self.running_max_timestamps):
+        for column in self._columns():
             del column[:count]
         self._renew_from(0)
 
@@ -190,7 +161,7 @@ class SealedSegments:
         gone = self.numbers[first:last].tolist()
         self.total_size -= sum(self.sizes[first:last])
         self.total_records -= sum(self.records[first:last])
-        for column in (*self._columns(), self.running_max_timestamps):
+        for column in self._columns():
             del column[first:last]
         self.base_offsets[first] = row.base_offset
         self.replace(row)
@@ -214,20 +185,21 @@ class SealedSegments:
     def row(self, number: int) -> Row | None:
         """The manifest row of a segment; None when it is not among them."""
         place = self.place_of(number)
-        if place is None:
-            return None
-        is_last = place + 1 == len(self)
+        return None if place is None else self.row_at(place)
+
+    def row_at(self, place: int) -> Row:
+        """The manifest row of the segment at this place."""
         return Row(
             RowKind.SEGMENT,
-            number,
+            self.numbers[place],
             self.base_offsets[place],
-            self.end_offset if is_last else self.base_offsets[place + 1],
+            self.end_of(place),
             self.sizes[place],
             self.records[place],
             self.max_timestamps[place],
             self.block_size_maxes[place],
             self.leader_epochs[place],
-            tag=self.tags[place],
+            self.tags[place],
         )
 
     def _columns(self) -> list["array[int]"]:
@@ -240,6 +212,7 @@ class SealedSegments:
             self.leader_epochs,
             self.max_timestamps,
             self.tags,
+            self.running_max_timestamps,
         ]
 
     def _renew_from(self, place: int) -> None:
@@ -252,8 +225,3 @@ class SealedSegments:
             if running[at] == newest:
                 break  # what went was older: from here on nothing changes
             running[at] = newest
-
-    def _renew(self) -> None:
-        self.running_max_timestamps = array("q", accumulate(self.max_timestamps, max))
-        self.total_size = sum(self.sizes)
-        self.total_records = sum(self.records)

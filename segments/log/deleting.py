@@ -25,23 +25,19 @@ the row, the segments themselves go at once: their row is durable already.
 Invariants: evict floor <= log start <= log end; the log start, and the floor, never go back.
 """
 
-import errno
 from contextlib import suppress
-from typing import Final
 
 import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..errors import LogClosed, OffsetOutOfRange
+from ..errors import NO_SPACE, LogClosed, OffsetOutOfRange
 from ..files.manifest import Floor, Row, encode_manifest, start_row
 from .partition_log import PartitionLog
 from .producer_snapshot import covers, save_producers
 from .retention import Eviction, due
 
 logger = structlog.get_logger()
-
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def delete_records_before(log: PartitionLog, offset: int) -> int:
@@ -66,7 +62,7 @@ def _save_start(log: PartitionLog, encoded: bytes) -> None:
     try:
         log.storage.replace_file(log.paths.start, encoded)
     except OSError as exc:
-        if exc.errno not in _NO_SPACE or not log.doomed:
+        if exc.errno not in NO_SPACE or not log.doomed:
             raise
         numbers, log.doomed = log.doomed, []
         _unlink(log, numbers)
@@ -124,14 +120,14 @@ def compact_manifest(log: PartitionLog, now_ms: int) -> None:
     """
     with log.seal_lock:
         rows_count = len(log.sealed) + len(log.epochs) + 1
-        is_over = log.is_superseded or log.is_closed or log.failed is not None
+        is_over = log.is_over or log.failed is not None
         if not is_over and log.manifest.is_long(rows_count):
             log.manifest.replace(now_ms, log.manifest_rows())
             log.checkpointed = -1
 
 
 def _check_current(log: PartitionLog) -> None:
-    if log.is_closed or log.is_superseded:
+    if log.is_over:
         raise LogClosed(log.paths.folder)
 
 
@@ -159,7 +155,7 @@ def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
     try:
         log.note([row], sync=True)
     except OSError as exc:
-        if exc.errno not in _NO_SPACE:
+        if exc.errno not in NO_SPACE:
             raise
         for number in going:
             if log.storage.exists(log.paths.index(number)):
@@ -179,7 +175,7 @@ def _save_producers(log: PartitionLog) -> None:
     try:
         save_producers(log)
     except OSError as exc:
-        if exc.errno not in _NO_SPACE:
+        if exc.errno not in NO_SPACE:
             raise
         logger.warning("producers_not_saved", path=log.paths.folder, error=str(exc))
 

@@ -109,9 +109,8 @@ def _promising(log: PartitionLog, timestamp_ms: int, offset: int) -> _Span | Non
                 if segment.max_timestamp >= timestamp_ms and segment.next_offset > offset:
                     return _Span(segment.base_offset, segment.next_offset, segment.max_timestamp)
             return None
-        row = log.sealed.row(log.sealed.numbers[place])
-    assert row is not None, "it has this number"
-    index = log.files.index(row.number, row.base_offset, row.size, row.tag)
+        row = log.sealed.row_at(place)
+    index = log.files.index(row)
     ordinal = index.block_by_time(timestamp_ms)
     first = index.offsets[ordinal] if ordinal < len(index.blocks) else 0
     return _Span(row.base_offset + first, row.end_offset, row.max_timestamp)

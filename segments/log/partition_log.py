@@ -31,7 +31,6 @@ import errno
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import accumulate, chain
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
@@ -46,7 +45,7 @@ from ..files.manifest import Floor, Row, RowKind, start_row
 from ..files.manifest_file import ManifestFile
 from ..files.unsynced import mark_unsynced
 from ..names import LogPaths
-from ..settings.topic_config import TimestampType, TopicConfig
+from ..settings.topic_config import TopicConfig
 from .caches import OpenLogs
 from .columns import SealedSegments
 from .log_storage import LogStorage
@@ -62,7 +61,6 @@ class PartitionLog:
     __slots__ = (
         "_batch_bytes_max",
         "_full_count",
-        "_stamps_append_time",
         "active",
         "append_lock",
         "checkpointed",
@@ -125,7 +123,7 @@ class PartitionLog:
         self.sealed = sealed
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
-        ahead_max = AHEAD_MAX if open_logs.most is None else 1
+        ahead_max = 1 if open_logs.are_few else AHEAD_MAX
         self.ready = ReadySegments(self.storage, paths, made, ahead_max=ahead_max)
         self.manifest = ManifestFile(
             self.storage,
@@ -237,6 +235,11 @@ class PartitionLog:
         return is_empty and not self.manifest.is_durable
 
     @property
+    def is_over(self) -> bool:
+        """Whether it is closed, or another was opened: nothing is changed from here any more."""
+        return self.is_closed or self.is_superseded
+
+    @property
     def has_unsynced(self) -> bool:
         return self.recovery_point < self.active.next_offset
 
@@ -282,7 +285,6 @@ class PartitionLog:
         self.segment_bytes = min(config.segment_bytes, file_size_max())
         """How large a segment becomes."""
         self._batch_bytes_max = min(config.max_message_bytes, self.segment_bytes)
-        self._stamps_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
 
     # Writing
 
@@ -315,7 +317,7 @@ class PartitionLog:
         base_offset = segment.next_offset
         patch_batch(batch, base_offset, self.epochs[-1][0])
         max_timestamp = header.max_timestamp
-        if self._stamps_append_time and header.records_count:  # a gap has no time
+        if self.config.stamps_append_time and header.records_count:  # a gap has no time
             set_log_append_time(batch, now_ms)
             max_timestamp = now_ms
         self._put(segment, batch, now_ms)
@@ -348,7 +350,7 @@ class PartitionLog:
         offsets = list(accumulate(counts, initial=segment.next_offset))
         records, last_offset = offsets[-1] - offsets[0], offsets[-1] - 1
         if (
-            self._stamps_append_time
+            self.config.stamps_append_time
             or max(sizes) > self._batch_bytes_max
             or self._is_full(segment, len(run), records, len(sizes), last_offset, now_ms)
         ):
@@ -424,21 +426,6 @@ class PartitionLog:
             # Who was told of that may have looked before this segment was one of those in use.
             text = "a sync of the names has failed beside a roll"
             self._fail_sync(OSError(errno.EIO, text, self.paths.folder))
-
-    def maybe_roll_by_age(self, now_ms: int) -> bool:
-        """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
-        max.compaction.lag.ms if that is less).  Raises OSError."""
-        segment = self.active
-        if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
-            return False
-        with self.append_lock:
-            segment = self.active
-            if self.is_closed or not segment.size:
-                return False
-            if now_ms - segment.first_ms < self.config.roll_ms:
-                return False
-            self.roll(now_ms)
-            return True
 
     # Syncing
 
@@ -544,9 +531,8 @@ class PartitionLog:
         with self.state_lock:
             for segment in segments:
                 segment.pins -= 1
-                if segment.retired and not segment.pins and segment.file is not None:
-                    closing.append(segment.file)
-                    segment.file = None
+                if segment.retired:
+                    closing += segment.unused()
         close_all(closing)
 
     def became_sealed(self, segments: Sequence[ActiveSegment], rows: Sequence[Row]) -> None:
@@ -559,9 +545,7 @@ class PartitionLog:
             for segment, row in zip(segments, rows, strict=True):
                 self.sealed.add(row)
                 segment.retired = True
-                if not segment.pins and segment.file is not None:
-                    kept.append((segment.number, segment.file))
-                    segment.file = None
+                kept += [(segment.number, file) for file in segment.unused()]
             self.rotating = self.rotating[len(segments) :]
             self._count_full(-len(segments))
         for number, file in kept:
@@ -587,7 +571,7 @@ class PartitionLog:
         finally:
             self.append_lock.release()
         if file is not None:
-            file.close()
+            close_all([file])
         return True
 
     def _count_full(self, change: int) -> None:
@@ -604,11 +588,8 @@ class PartitionLog:
         with self.seal_lock, self.sync_lock, self.append_lock, self.state_lock:
             self._count_full(-self._full_count)
             for segment in self.rotating:
-                if not segment.pins and segment.file is not None:
-                    closing.append(segment.file)
-                    segment.file = None
-        with suppress(OSError):  # nothing that was written to them counts
-            close_all(closing)
+                closing += segment.unused()
+        close_all(closing)
 
     def release(self) -> None:
         """Close every descriptor; nothing is written or synced any more."""
@@ -619,14 +600,8 @@ class PartitionLog:
                 self.is_closed = True
                 for segment in (*self.rotating, self.active):
                     segment.retired = True
-                    if not segment.pins and segment.file is not None:
-                        closing.append(segment.file)
-                        segment.file = None
+                    closing += segment.unused()
             self.open_logs.discard(self)
-            try:
-                self.ready.close()
-            finally:
-                try:
-                    close_all(closing)
-                finally:  # who comes next under these names must not find them
-                    self.files.close()
+            self.ready.close()
+            close_all(closing)
+            self.files.close()  # who comes next under these names must not find them

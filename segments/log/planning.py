@@ -71,31 +71,17 @@ def _plan_sealed(
     log: PartitionLog, pieces: list[Piece], offset: int, room: int, up_to: int
 ) -> int | None:
     """Add a piece of a sealed segment; the offset to go on at, None to stop in front of more."""
-    sealed = log.sealed
-    place = sealed.find(offset)
-    index = log.files.index_nowait(sealed.numbers[place])
-    is_whole = offset == sealed.base_offsets[place] and sealed.sizes[place] <= room
+    row = log.sealed.row_at(log.sealed.find(offset))
+    index = log.files.index_nowait(row.number)
+    is_whole = offset == row.base_offset and row.size <= room
     if pieces and not is_whole and (index is None or index.blocks[0].length > room):
         return None  # most plans of one segment's size end here
-    last = place + 1 == len(sealed)
-    end_offset = sealed.end_offset if last else sealed.base_offsets[place + 1]
-    piece = SealedPiece(
-        log.files,
-        sealed.numbers[place],
-        base_offset=sealed.base_offsets[place],
-        end_offset=end_offset,
-        size=sealed.sizes[place],
-        block_size_max=sealed.block_size_maxes[place],
-        tag=sealed.tags[place],
-        offset=offset,
-        max_bytes=room,
-        up_to=up_to,
-    )
+    piece = SealedPiece(log.files, row, offset, room, up_to)
     pieces.append(piece)
-    if up_to <= end_offset and not piece.is_cut:
+    if up_to <= row.end_offset and not piece.is_cut:
         return up_to
     is_whole = piece.is_whole or (index is None and is_whole)
-    return end_offset if is_whole and piece.size_max <= room else None
+    return row.end_offset if is_whole and piece.size_max <= room else None
 
 
 def _plan_active(

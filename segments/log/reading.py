@@ -24,6 +24,7 @@ from segbroker.protocol.checksums import xxh3_64
 
 from ..errors import CorruptSegment, SegmentReplaced, StorageError
 from ..files.index import BlockIndex
+from ..files.manifest import Row
 from .sealed import SealedFiles
 from .segment import ActiveSegment
 
@@ -118,51 +119,32 @@ class SealedPiece:
     """Blocks of a sealed segment from the one that holds `offset` on."""
 
     __slots__ = (
-        "_base_offset",
         "_files",
         "_first",
         "_index",
         "_last",
         "_max_bytes",
-        "_number",
         "_offset",
-        "_size",
-        "_tag",
+        "_row",
         "_up_to",
-        "end_offset",
         "is_cut",
         "size_max",
     )
 
     def __init__(
-        self,
-        files: SealedFiles,
-        number: int,
-        *,
-        base_offset: int,
-        end_offset: int,
-        size: int,
-        block_size_max: int,
-        tag: int,
-        offset: int,
-        max_bytes: int,
-        up_to: int,
+        self, files: SealedFiles, row: Row, offset: int, max_bytes: int, up_to: int
     ) -> None:
         """`is_cut`: the segment has more below `up_to` than there is room for."""
         self._files = files
-        self._number = number
-        self._base_offset = base_offset
-        self.end_offset = end_offset
-        self._size = size
-        self._tag = tag
+        self._row = row
         self._offset = offset
         self._max_bytes = max_bytes
         self._up_to = up_to
-        self._index = files.index_nowait(number)
+        self._index = files.index_nowait(row.number)
         self._first = self._last = 0
         self.is_cut = False
         if self._index is None:
-            self.size_max = min(size, max(max_bytes, block_size_max))
+            self.size_max = min(row.size, max(max_bytes, row.block_size_max))
         else:
             self.size_max = self._choose(self._index, max_bytes)
 
@@ -176,8 +158,8 @@ class SealedPiece:
         first = max(0, index.block_at(self._offset))
         begin = index.blocks[first].position
         limit = len(index.blocks)
-        if self._up_to < self.end_offset:
-            limit = bisect_left(index.offsets, self._up_to - self._base_offset)
+        if self._up_to < self._row.end_offset:
+            limit = bisect_left(index.offsets, self._up_to - self._row.base_offset)
         last = max(first + 1, min(bisect_right(index.ends, begin + size_max), limit))
         self._first, self._last, self.is_cut = first, last, last < limit
         return index.ends[last - 1] - begin
@@ -186,13 +168,13 @@ class SealedPiece:
         index = self._index
         if index is None:
             return None
-        file = self._files.pin_nowait(self._number)
+        file = self._files.pin_nowait(self._row.number)
         if file is None:
             return None
         try:
             count = file.pread_nowait(buffer, index.blocks[self._first].position)
         finally:
-            self._files.unpin(self._number, file)
+            self._files.unpin(self._row.number, file)
         if count is None or index.first_wrong(self._first, self._last, buffer) is not None:
             return None  # the lane finds out whether the index or the log is wrong
         return self._cut(index, buffer, count)
@@ -200,26 +182,25 @@ class SealedPiece:
     def read(self, buffer: memoryview) -> int:
         index = self._index
         if index is None:
-            index = self._files.index(self._number, self._base_offset, self._size, self._tag)
+            index = self._files.index(self._row)
             self._choose(index, len(buffer))
         elif self._last <= self._first:
             self._choose(index, len(buffer))  # read again after it failed
         if self._last == len(index.blocks):
             # Who waits for the disk here reads on there; meanwhile the disk has nothing to do.
-            self._files.will_need(self._number + 1)
+            self._files.will_need(self._row.number + 1)
         count = self._read_blocks(index, buffer)
         if not count:
-            index = self._files.rebuild(self._number, self._base_offset, self._size, self._tag)
+            index = self._files.rebuild(self._row)
             self._choose(index, len(buffer))
             if index.blocks[self._first].length > len(buffer):
                 # The blocks of the new index are other ones.  The next plan knows them.
-                raise StorageError(
-                    f"{self._files.paths.index(self._number)} was rebuilt; read again"
-                )
+                path = self._files.paths.index(self._row.number)
+                raise StorageError(f"{path} was rebuilt; read again")
             count = self._read_blocks(index, buffer)
             if not count:
                 raise CorruptSegment(
-                    self._files.paths.log(self._number),
+                    self._files.paths.log(self._row.number),
                     index.blocks[self._first].position,
                     "XXH3-64 of a block does not match",
                 )
@@ -229,7 +210,7 @@ class SealedPiece:
     def _read_blocks(self, index: BlockIndex, buffer: memoryview) -> int:
         """The bytes of the chosen blocks up to the first wrong one; 0 when that is the first."""
         begin = index.blocks[self._first].position
-        file = self._files.pin(self._number)
+        file = self._files.pin(self._row.number)
         try:
             while True:
                 size = index.ends[self._last - 1] - begin
@@ -242,7 +223,7 @@ class SealedPiece:
                     # What lies in front of a bad sector is as good as before.
                     self._last = (self._first + self._last) // 2
         finally:
-            self._files.unpin(self._number, file)
+            self._files.unpin(self._row.number, file)
         wrong = index.first_wrong(self._first, self._last, buffer) if count == size else self._first
         if wrong is None:
             return size
@@ -251,7 +232,7 @@ class SealedPiece:
 
     def _cut(self, index: BlockIndex, buffer: memoryview, count: int) -> int:
         starts_here = index.base_offset + index.blocks[self._first].offset == self._offset
-        if starts_here and self._up_to >= self.end_offset and count <= self._max_bytes:
+        if starts_here and self._up_to >= self._row.end_offset and count <= self._max_bytes:
             return count
         return cut(buffer, count, self._offset, self._max_bytes, self._up_to)
 

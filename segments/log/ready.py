@@ -102,8 +102,7 @@ class ReadySegments:
                 else:
                     stale.append(candidate)  # a roll that found nothing was faster
             self._aim(now_ms, hit=file is not None)
-        for unused in stale:
-            unused.close()
+        close_all(stale)
         taken = Taken(file, True) if file is not None else self._make_here(number)
         if not taken.file.size():
             return taken
@@ -150,11 +149,9 @@ class ReadySegments:
                 self._storage.sync_names(failures)
                 self.has_unsynced = False
         except BaseException:
-            try:
-                close_all(file for _, file in made)
-            finally:
-                with self._lock:
-                    self._made()
+            close_all(file for _, file in made)
+            with self._lock:
+                self._made()
             raise
         with self._lock:
             self._made()

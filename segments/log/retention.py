@@ -27,6 +27,8 @@ until its time has come: what is kept too long can still be deleted.
 Cost: a binary search and the segments that go, however many there are.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from segbroker.protocol.record_batch import BatchHeader, GapReason
@@ -59,30 +61,26 @@ def due(log: PartitionLog, age_ms: int | None, high_watermark: int) -> Eviction 
     count = min(max(deleted, by_age, by_cap), sealed.count_below(high_watermark))
     if not count:
         return None
-    if count == deleted:
-        return Eviction(count, None, sum(sealed.sizes[:count]))
     reason = GapReason.TTL if by_age >= by_cap else GapReason.CAP
-    return Eviction(count, reason, sum(sealed.sizes[:count]))
+    return Eviction(count, None if count == deleted else reason, sum(sealed.sizes[:count]))
 
 
 def _over_cap(log: PartitionLog, config: TopicConfig) -> int:
     """How many segments can go without going below what is to be kept."""
     if config.retention_full_policy is FullPolicy.REJECT or not config.deletes:
         return 0
-    sealed = log.sealed
     count = 0
     if config.retention_bytes >= 0:
-        room = log.size_bytes - config.retention_bytes
-        while count < len(sealed) and sealed.sizes[count] <= room:
-            room -= sealed.sizes[count]
-            count += 1
+        count = _count_within(log.sealed.sizes, log.size_bytes - config.retention_bytes)
     if config.retention_records >= 0:
-        by_records, room = 0, log.stored_records - config.retention_records
-        while by_records < len(sealed) and sealed.records[by_records] <= room:
-            room -= sealed.records[by_records]
-            by_records += 1
-        count = max(count, by_records)
+        surplus = log.stored_records - config.retention_records
+        count = max(count, _count_within(log.sealed.records, surplus))
     return count
+
+
+def _count_within(column: Sequence[int], most: int) -> int:
+    """How many, from the front, are together at most so much."""
+    return sum(1 for _ in takewhile(lambda total: total <= most, accumulate(column)))
 
 
 def wants_roll(log: PartitionLog, age_ms: int | None) -> bool:

@@ -31,6 +31,7 @@ from ..disk.storage import (
 )
 from ..errors import CorruptSegment, StorageError
 from ..files.index import BlockBuilder, BlockIndex, WrongIndex, decode_index, segment_tag
+from ..files.manifest import Row
 from ..names import LogPaths
 from .caches import FileCache, IndexCache
 
@@ -91,32 +92,31 @@ class SealedFiles:
         """The index of segment `number` if it is loaded."""
         return self.indexes.get((self.paths.folder, number))
 
-    def index(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
-        """The index of segment `number`.  Raises CorruptSegment, OSError.
+    def index(self, row: Row) -> BlockIndex:
+        """The index of a segment.  Raises CorruptSegment, OSError.
 
-        base_offset, size, tag: as the caller knows the segment.  It may have been cleaned since, or
-        be one of a later topic of the same name: then what is under its name is another one.
+        row: the segment as the caller knows it.  It may have been cleaned since, or be one of a
+        later topic of the same name: then what is under its name is another one.
         """
-        index = self.index_nowait(number)
-        if index is not None and index.is_of(base_offset, size, tag):
+        index = self.index_nowait(row.number)
+        if index is not None and index.is_of(row.base_offset, row.size, row.tag):
             return index
         is_current = self.is_current()
         try:
-            index = decode_index(
-                read_file(self.storage, self.paths.index(number)), base_offset, size, tag
-            )
+            content = read_file(self.storage, self.paths.index(row.number))
+            index = decode_index(content, row.base_offset, row.size, row.tag)
         except WrongIndex:
-            return self.rebuild(number, base_offset, size, tag)
+            return self.rebuild(row)
         except OSError as exc:
             if exc.errno in NO_DESCRIPTORS:
                 raise
-            return self.rebuild(number, base_offset, size, tag)  # missing, or the disk has lost it
-        self.indexes.put((self.paths.folder, number), index, is_current)
+            return self.rebuild(row)  # missing, or the disk has lost it
+        self.indexes.put((self.paths.folder, row.number), index, is_current)
         return index
 
-    def rebuild(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
+    def rebuild(self, row: Row) -> BlockIndex:
         """The index made from the log.  Raises CorruptSegment when the log is damaged."""
-        path = self.paths.log(number)
+        path, size = self.paths.log(row.number), row.size
         is_current = self.is_current()
         with self._rebuilding:
             try:
@@ -125,19 +125,20 @@ class SealedFiles:
                 raise CorruptSegment(path, 0, "the file is missing") from exc
             if len(data) != size:
                 raise CorruptSegment(path, min(len(data), size), f"{len(data)} bytes, not {size}")
-            found = scan(data, base_offset, epochs=self.epochs)
+            found = scan(data, row.base_offset, epochs=self.epochs)
             if found.valid_size != size:
                 raise CorruptSegment(path, found.valid_size, f"no valid batch before byte {size}")
-            index = index_of(data, base_offset, found, self.interval)
-            if tag and index.tag != tag:
-                raise CorruptSegment(path, 0, f"tag {index.tag}, not {tag}: it is of another log")
+            index = index_of(data, row.base_offset, found, self.interval)
+            if row.tag not in (0, index.tag):
+                text = f"tag {index.tag}, not {row.tag}: it is of another log"
+                raise CorruptSegment(path, 0, text)
             try:
-                put_file(self.storage, self.paths.index(number), index.encode())
+                put_file(self.storage, self.paths.index(row.number), index.encode())
             except OSError as exc:
                 # A full disk, or a repair that made the same file at the same time: the reader has
                 # its index, and the next one makes it again.
                 log.warning("index_not_written", path=path, error=str(exc))
-        self.indexes.put((self.paths.folder, number), index, is_current)
+        self.indexes.put((self.paths.folder, row.number), index, is_current)
         return index
 
     def pin_nowait(self, number: int) -> StorageFile | None:

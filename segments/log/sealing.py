@@ -14,7 +14,7 @@ next opening has to scan nothing.  A log that was only read, or that never held 
 none.
 """
 
-from contextlib import suppress
+from contextlib import closing
 from typing import Final
 
 from ..disk.storage import write_all
@@ -46,12 +46,9 @@ def seal(log: PartitionLog) -> int:
 def _write_index(log: PartitionLog, segment: ActiveSegment) -> Row:
     index = segment.builder.finish(segment.created_ms, segment.tag)
     assert index.log_size == segment.size, "the blocks cover the segment"
-    file = log.storage.open(log.paths.index(segment.number), create=True)
-    try:
+    with closing(log.storage.open(log.paths.index(segment.number), create=True)) as file:
         file.truncate(0)  # left over from a crash
         write_all(file, index.encode(), 0)
-    finally:
-        file.close()
     log.files.indexes.put((log.paths.folder, segment.number), index)
     return segment.row(max((block.length for block in index.blocks), default=0))
 
@@ -71,14 +68,9 @@ def close_log(log: PartitionLog, *, clean: bool = True, syncs: bool = False) -> 
     """Seal, checkpoint and close; `clean` False when nothing may be written any more; `syncs`: what
     was written is made durable all the same.
 
-    Everything is closed also when it raises.  Raises OSError; with neither nothing: what a close
-    tells of what was written counts no more.
+    Everything is closed also when it raises.  Raises OSError; with neither nothing.
     """
     if log.is_closed:
-        return
-    if not (clean or syncs):
-        with suppress(OSError):
-            log.release()
         return
     try:
         if clean:
@@ -87,7 +79,7 @@ def close_log(log: PartitionLog, *, clean: bool = True, syncs: bool = False) -> 
                 unlink_doomed(log)
                 checkpoint(log)
             log.ready.close(unlink_behind=log.active.number)
-        else:
+        elif syncs:
             log.sync()
     finally:
         log.release()

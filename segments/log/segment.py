@@ -105,6 +105,13 @@ class ActiveSegment:
                     file = self.file = self.storage.open(self.path)
         return file
 
+    def unused(self) -> list[StorageFile]:
+        """Its file, for who closes or keeps it; none where nobody opened it, or somebody reads."""
+        if self.pins or self.file is None:
+            return []
+        file, self.file = self.file, None
+        return [file]
+
     def add(
         self, batch: Buffer, base_offset: int, next_offset: int, records: int, max_timestamp: int
     ) -> None:

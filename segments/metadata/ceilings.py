@@ -95,16 +95,12 @@ class PartitionCeiling:
 
     def settle(self, end_offset: int) -> None:
         """Up to `end_offset`, the end of the log, all is synced: reserve no more than that."""
-
-        def lowered(error: OSError | None) -> None:
-            """Whether or not that was written: acknowledgements keep to it."""
-
         with self._lock:
             if self._is_asked or (self.is_settled and self.durable == end_offset):
                 return
             self.durable = self.renew_at = self._asked = end_offset
             self.is_settled = True
-            self._reserve(Ceiling(end_offset, SETTLED), lowered)
+            self._reserve(Ceiling(end_offset, SETTLED), _whether_or_not)
 
     def doubt(self) -> None:
         """Something below it is gone, and the machine was up all the time: the next process finds
@@ -127,4 +123,4 @@ class PartitionCeiling:
 
 
 def _whether_or_not(error: OSError | None) -> None:
-    """That was written: nobody goes by it before the next start."""
+    """That was written: acknowledgements keep to it, or nobody goes by it before the next start."""

@@ -38,6 +38,7 @@ the opening: what it changed would be lost without a word.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -67,7 +68,7 @@ from .name_map import NameMap
 
 Fields: TypeAlias = Mapping[str, Any]
 Run: TypeAlias = Sequence[Fields]
-Apply: TypeAlias = Callable[[Metadata, Fields], Metadata]
+Apply: TypeAlias = Callable[[Metadata, Run], Metadata]
 
 EVENT_SIZE_MAX: Final = 4 << 20
 ROWS_MAX: Final = 1_000
@@ -101,8 +102,8 @@ def apply(state: Metadata, event: Event) -> Metadata:
 
 
 def apply_all(state: Metadata, events: Iterable[Event]) -> Metadata:
-    """The state after these events, in this order; a run of one kind costs one copy of what it
-    changes where the kind is in RUNS: for a long replay, for a thousand topics at once.
+    """The state after these events, in this order, those of one kind behind each other as one: of a
+    thousand topics what they change is copied once.
 
     Raises UnsupportedFormat, CorruptSegment.
     """
@@ -111,11 +112,7 @@ def apply_all(state: Metadata, events: Iterable[Event]) -> Metadata:
         if kind not in KINDS:
             raise UnsupportedFormat("control event", kind, sorted(KINDS))
         try:
-            if kind in RUNS:
-                state = RUNS[kind](state, [event.fields for event in some])
-            else:
-                for event in some:
-                    state = KINDS[kind](state, event.fields)
+            state = KINDS[kind](state, [event.fields for event in some])
         except (KeyError, TypeError, ValueError) as exc:
             raise CorruptSegment("control event", 0, f"{kind}: {exc!r}") from exc
         seq = max(event.seq for event in some)
@@ -214,9 +211,7 @@ def _rows(run: Run) -> Iterable[list[Any]]:
     return chain.from_iterable(fields["rows"] for fields in run)
 
 
-def _groups(
-    section: str, changed: Callable[[Any, Run], object], null_if_forgotten: str
-) -> Callable[[Metadata, Run], Metadata]:
+def _groups(section: str, changed: Callable[[Any, Run], object], null_if_forgotten: str) -> Apply:
     """Groups are of the protocol that a section is of from here on, or forgotten."""
 
     def function(state: Metadata, run: Run) -> Metadata:
@@ -250,7 +245,13 @@ def _without_rows(state: Metadata, section: str, groups: Iterable[str]) -> Metad
 
 _OF_GROUPS: Final = (generations.SECTION, consumer_groups.SECTION, streams_groups.SECTION)
 
-RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
+
+def _each(change: Callable[[Metadata, Fields], Metadata]) -> Apply:
+    """One event after the other."""
+    return lambda state, run: reduce(change, run, state)
+
+
+KINDS: Final[dict[str, Apply]] = {
     "topic_created": _topics_created,
     "topic_deleted": _topics_deleted,
     "partitions_grown": _partitions_grown,
@@ -262,19 +263,9 @@ RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
         consumer_groups.SECTION, consumer_groups.changed, "epoch"
     ),
     streams_groups.STREAMS_GROUP: _groups(streams_groups.SECTION, streams_groups.changed, "epoch"),
-}
-"""Kinds of which several events, one behind the other, are applied as one."""
-
-
-def _one(run: Callable[[Metadata, Run], Metadata]) -> Apply:
-    return lambda state, fields: run(state, [fields])
-
-
-KINDS: Final[dict[str, Apply]] = {
-    **{kind: _one(run) for kind, run in RUNS.items()},
-    "producer_ids": _producer_ids,
-    "boot": _boot,
-    topic_defaults.SET: _topic_defaults,
+    "producer_ids": _each(_producer_ids),
+    "boot": _each(_boot),
+    topic_defaults.SET: _each(_topic_defaults),
 }
 
 
@@ -284,17 +275,11 @@ def register(kind: str, section: str, change: Callable[[Any, Fields], object]) -
     change: the content of the section (None at first) and the event's fields, to its next content:
     something that msgpack can keep.  Pure: what it was given stays as it is.
     """
-    assert kind not in KINDS, f"{kind!r} is registered twice"
-
-    def function(state: Metadata, fields: Fields) -> Metadata:
-        content = change(state.sections.get(section), fields)
-        return replace(state, sections={**state.sections, section: content})
-
-    KINDS[kind] = function
+    register_run(kind, section, lambda content, run: reduce(change, run, content))
 
 
 def register_run(kind: str, section: str, change: Callable[[Any, Run], object]) -> None:
-    """As `register`, where several events, one behind the other, are applied as one: a thousand
+    """As `register`, where the change is that of several events, one behind the other: a thousand
     of them copy once what they change."""
     assert kind not in KINDS, f"{kind!r} is registered twice"
 
@@ -302,8 +287,7 @@ def register_run(kind: str, section: str, change: Callable[[Any, Run], object]) 
         content = change(state.sections.get(section), run)
         return replace(state, sections={**state.sections, section: content})
 
-    RUNS[kind] = function
-    KINDS[kind] = _one(function)
+    KINDS[kind] = function
 
 
 def _transactions_decided(state: Metadata, fields: Fields) -> Metadata:
@@ -338,7 +322,7 @@ def _share_rows(change: Callable[[Any, Fields], object]) -> Apply:
         content = change(state.sections.get(name), {**fields, "rows": rows})
         return replace(state, sections={**state.sections, name: content})
 
-    return function
+    return _each(function)
 
 
 def _is_replaced(state: Metadata, topic: str, topic_id: bytes) -> bool:
@@ -350,7 +334,7 @@ register(committed.COMMITTED, committed.SECTION, committed.committed)
 register(committed.FORGOTTEN, committed.SECTION, committed.forgotten)
 register(emptied.EMPTIED, emptied.SECTION, emptied.changed)
 register(transactions.TRANSACTION, transactions.SECTION, transactions.changed)
-KINDS[transactions.DECIDED] = _transactions_decided
+KINDS[transactions.DECIDED] = _each(_transactions_decided)
 register(transactions.FORGOTTEN, transactions.SECTION, transactions.forgotten)
 register(acls.CREATED, acls.SECTION, acls.created)
 register(acls.DELETED, acls.SECTION, acls.deleted)

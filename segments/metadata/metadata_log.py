@@ -47,7 +47,8 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from ..disk.storage import TEMPORARY, Storage, make_dirs, read_file, replace_file, size_of
-from ..errors import CorruptMetadata, CorruptSegment
+from ..errors import CorruptMetadata, CorruptSegment, as_os_error
+from ..told_once import ToldOnce
 from ..witness import SNAPSHOT, least, say_least, witness_folder
 from . import metadata
 from .control import EVENT_SIZE_MAX, Event, apply_all, decode_event
@@ -120,8 +121,7 @@ class MetadataLog:
         self._doubts = 0
         self._doubts_settled = 0
         self._why = ""
-        self._told: int | None = None
-        """The errno that was told of the last try to settle; None: it is settled."""
+        self._told = ToldOnce()
         self._not_saved = ""
 
     @property
@@ -246,43 +246,45 @@ class MetadataLog:
     def record_all(self, kind: str, several: Iterable[Mapping[str, object]]) -> Metadata:
         """As `record`, an event for each of several, with one sync.  Raises OSError: none of them
         happened, as far as anybody here will see."""
-        wait = self.save
-        with self._order:
-            events, payloads = self._next(kind, several)
-            if self._log is not None:
-                wait = self._log.control(*payloads)
+        events: list[Event] = []
         try:
+            wait = self.save
+            with self._order:
+                events, payloads = self._next(kind, several)
+                if self._log is not None:
+                    wait = self._log.control(*payloads)
             wait()
-        except OSError as exc:
-            self._failed(events, exc)
-            self.settle()
-            raise
-        return self._happened(events)
+            return self._happened(events)
+        except Exception as exc:
+            error = as_os_error(exc, f"the event {kind} was not written")
+            if events:
+                self._failed(events, error)
+                self.settle()
+            raise error from error.__cause__
 
     def record_soon(self, done: Done, kind: str, **fields: object) -> None:
         """Have one event written; `done` hears of it.  For the loop."""
         events: list[Event] = []
 
         def written(error: OSError | None) -> None:
-            if error is None:
-                self._happened(events)
-            else:
+            try:
+                if error is None:
+                    self._happened(events)
+            except Exception as exc:
+                error = as_os_error(exc, f"the event {kind} has not happened")
+            if error is not None and events:
                 self._failed(events, error)
             done(error)
 
-        with self._order:
-            try:
-                events, payloads = self._next(kind, [fields])
-            except OSError as exc:
-                done(exc)
-                return
-            if self._log is not None:
-                self._log.control_soon(payloads[0], written)
-                return
         try:
+            with self._order:
+                events, payloads = self._next(kind, [fields])
+                if self._log is not None:
+                    self._log.control_soon(payloads[0], written)
+                    return
             self.save()
-        except OSError as exc:
-            written(exc)
+        except Exception as exc:
+            written(as_os_error(exc, f"the event {kind} was not written"))
         else:
             written(None)
 
@@ -299,8 +301,8 @@ class MetadataLog:
                 # No number is used up: one that is missing in the log is taken for a loss.
                 text = f"the event {kind} of {size} bytes is above {size_max}"
                 raise OSError(errno.EMSGSIZE, text)
-            self._seq += len(events)
             self._pending.update({event.seq: event for event in events})
+            self._seq += len(events)
         return events, payloads
 
     def _happened(self, events: Sequence[Event]) -> Metadata:
@@ -319,7 +321,12 @@ class MetadataLog:
             return self.state
 
     def _move_settled(self) -> None:
-        """Nothing comes in front of an event any more when no earlier one is on its way."""
+        """Nothing comes in front of an event any more when no earlier one is on its way.  Where
+        there is no memory for that, it is done with the next event."""
+        with suppress(MemoryError):
+            self._moved_settled()
+
+    def _moved_settled(self) -> None:
         earliest = next(iter(self._pending), None)
         if earliest is None or earliest > max(self._ahead, default=-1):
             self._ahead, self._settled_state = {}, None
@@ -332,10 +339,11 @@ class MetadataLog:
 
     def _failed(self, events: Sequence[Event], error: OSError) -> None:
         with self._lock:
-            self._why = str(error)
             for event in events:
                 self._pending.pop(event.seq, None)
+                self._ahead.pop(event.seq, None)
             self._doubts += 1
+            self._why = str(error)
             self._move_settled()
 
     # Absorbing
@@ -344,9 +352,10 @@ class MetadataLog:
         """Replace the snapshot; durable when this returns.  Raises OSError."""
         try:
             self._save()
-        except OSError as exc:
-            self._not_saved = str(exc)
-            raise
+        except (OSError, MemoryError) as exc:
+            error = as_os_error(exc, "no snapshot was written")
+            self._not_saved = str(error)
+            raise error from error.__cause__
         self._not_saved = ""
 
     def _save(self) -> None:
@@ -411,12 +420,10 @@ class MetadataLog:
                 self.save()
             except OSError as exc:
                 self._why = str(exc)
-                if exc.errno != self._told:  # it is tried once a second
+                if self._told.is_new(exc):  # it is tried once a second
                     log.warning("metadata_unsettled", folder=self._folder, error=str(exc))
-                self._told = exc.errno
-        if self._told is not None and self.is_settled:
+        if self.is_settled and self._told.is_over():
             log.info("metadata_settled", folder=self._folder)
-            self._told = None
         return self.is_settled
 
     def _path(self, number: int) -> str:

@@ -2,7 +2,7 @@
 
 | what | when |
 |---|---|
-| a segment is rolled | it is old (segment.ms), or nothing in it is to be kept any more |
+| a segment is rolled | it is old (`roll_ms`), or nothing in it is to be kept any more |
 | producers are forgotten | they did nothing for producer.id.expiration.ms, by a clock believed |
 | aborted transactions are forgotten | the log begins behind them, whatever the clock says |
 | what is reserved beyond the end is given back | nothing was appended for IDLE_MS |
@@ -20,14 +20,18 @@ def roll_what_is_old(opened: PartitionLog, now_ms: int, age_ms: int | None) -> b
     """Whether it was rolled.  age_ms: the time to measure ages by; None: nothing goes by age.
 
     Raises OSError."""
-    if opened.maybe_roll_by_age(now_ms):
-        return True
-    if not wants_roll(opened, age_ms):
+
+    def is_old() -> bool:
+        active = opened.active
+        is_full = active.size > 0 and now_ms - active.first_ms >= opened.config.roll_ms
+        return is_full or wants_roll(opened, age_ms)
+
+    if not is_old():
         return False
     with opened.append_lock:
-        if opened.is_closed or not wants_roll(opened, age_ms):
-            return False  # appended meanwhile
-        opened.roll(now_ms)  # so that what is in it can go
+        if opened.is_closed or not is_old():
+            return False  # appended, or rolled, meanwhile
+        opened.roll(now_ms)
     return True
 
 

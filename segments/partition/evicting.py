@@ -46,6 +46,8 @@ class EvictedBytes:
 class Visible(Protocol):
     """The partition, as its retention sees it."""
 
+    topic: str
+    partition: int
     high_watermark: int
 
 
@@ -60,15 +62,11 @@ class Evicting:
         "_log",
         "_now_ms",
         "_owner",
-        "_partition",
-        "_topic",
     )
 
     def __init__(
         self,
         owner: Visible,
-        topic: str,
-        partition: int,
         log: Callable[[], PartitionLog],
         housekeeper: Housekeeper,
         now_ms: Callable[[], int],
@@ -77,8 +75,6 @@ class Evicting:
         """evicted: what is taken out is added to it."""
         self._owner = owner
         self._evicted = evicted
-        self._topic = topic
-        self._partition = partition
         self._log = log
         self._housekeeper = housekeeper
         self._now_ms = now_ms
@@ -108,7 +104,11 @@ class Evicting:
         """Have what is due taken out, and the files of what is gone unlinked, off this thread."""
         if not self._asked:
             self._asked = True
-            self._housekeeper.submit(self._evict)
+            try:
+                self._housekeeper.submit(self._evict)
+            except BaseException:  # for want of memory: it is asked for again
+                self._asked = False
+                raise
 
     def _evict(self) -> None:
         self._asked = False
@@ -128,8 +128,8 @@ class Evicting:
         if eviction is not None and eviction.reason is not None:
             log.info(
                 "segments_evicted",
-                topic=self._topic,
-                partition=self._partition,
+                topic=self._owner.topic,
+                partition=self._owner.partition,
                 segments=eviction.segments,
                 lost_from=start,
                 lost_to=opened.log_start_offset,

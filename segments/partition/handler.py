@@ -38,6 +38,7 @@ from ..errors import (
     OffsetOutOfRange,
     PartitionReadOnly,
     StorageError,
+    as_os_error,
 )
 from ..log.append_checks import check_wanted, is_choosy
 from ..log.deleting import delete_records_before
@@ -47,7 +48,7 @@ from ..log.salvaging import check_promised
 from ..log.sealing import checkpoint, close_log, seal
 from ..metadata.ceilings import PartitionCeiling
 from ..report import LogReport
-from ..settings.topic_config import Durability, OnCorruption, TimestampType, TopicConfig
+from ..settings.topic_config import Durability, OnCorruption, TopicConfig
 from ..wal.frames import Frame
 from ..wal.group import Acknowledge
 from ..wal.journal import Wal
@@ -141,19 +142,9 @@ class DiskHandler(MendingPartition):
         self.last_append_ms = 0
         self._flushers = flushers
         self._on_attention = on_attention
-        self._journaling = Journaling(
-            self, self, lambda: self._log, wal, flushers, topic_id, partition
-        )
+        self._journaling = Journaling(self, lambda: self._log, wal, flushers, topic_id, partition)
         self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
-        self._evicting = Evicting(
-            self,
-            topic,
-            partition,
-            lambda: self._log,
-            housekeeper,
-            now_ms,
-            evicted,
-        )
+        self._evicting = Evicting(self, lambda: self._log, housekeeper, now_ms, evicted)
         self._sealed_since = (opened.first_unsealed, opened.first_unsealed)
         """The first segments that were not sealed at the last but one checkpoint, and the last."""
         self.compacting = Compacting(self, lambda: self._log)
@@ -182,8 +173,8 @@ class DiskHandler(MendingPartition):
 
     def _look_at(self, config: TopicConfig) -> None:
         self._is_choosy = is_choosy(config)
-        stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        self._is_plain = not (self._is_choosy or stamps or config.recompression)
+        asks = self._is_choosy or config.stamps_append_time or config.recompression
+        self._is_plain = not asks
         """Whether nothing is asked of each batch, or done to it."""
 
     # Writing
@@ -208,7 +199,7 @@ class DiskHandler(MendingPartition):
         with opened.append_lock:
             if opened is not self._log or opened.is_closed:
                 raise self._is_another(opened)
-            stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+            stamped = opened.config.stamps_append_time
             if tracked:
                 known = opened.producers.check(header)
                 if known is not None:
@@ -313,9 +304,7 @@ class DiskHandler(MendingPartition):
         which is the same: behind such a hole the WAL would vouch for what it has not."""
         if not isinstance(exc, OSError):
             log.error("append_failed", topic=self.topic, partition=self.partition, exc_info=exc)
-            number = errno.ENOMEM if isinstance(exc, MemoryError) else errno.EIO
-            exc = OSError(number, f"an append was left half done: {exc!r}")
-        return self._poison(exc)
+        return self._poison(as_os_error(exc, "an append was left half done"))
 
     def sync(self) -> None:
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly after a
@@ -332,6 +321,11 @@ class DiskHandler(MendingPartition):
             raise self._poison(exc, opened) from exc
         self._vouch(opened, end_offset)
         self._call_soon(lambda: self._advance(end_offset))
+
+    def park(self) -> None:
+        """Give the descriptors back until they are needed, unless they are in use."""
+        opened = self._log
+        opened.open_logs.park_one(opened)
 
     def flush_soon(self) -> None:
         """Have what was appended in class `fsync` made durable: one sync for all of it.  Other

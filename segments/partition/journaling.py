@@ -35,7 +35,7 @@ from ..wal.pending import Pending
 from ..wal.vouching import end_frame
 
 
-class Journaled(Protocol):
+class Journaled(Flushable, Protocol):
     """The handler, as its journaling sees it."""
 
     def wal_synced(self, end_offset: int) -> None: ...
@@ -51,7 +51,6 @@ class Journaling:
     __slots__ = (
         "_asks_flusher",
         "_direct_end",
-        "_flushable",
         "_flushers",
         "_gave_up",
         "_limit",
@@ -62,8 +61,8 @@ class Journaling:
         "_shard",
         "_synced_end",
         "_taken_end",
-        "_used",
         "_wal",
+        "is_used",
         "wal_key",
         "wal_queued",
     )
@@ -71,7 +70,6 @@ class Journaling:
     def __init__(
         self,
         owner: Journaled,
-        flushable: Flushable,
         log: Callable[[], PartitionLog],
         wal: Wal,
         flushers: Flushers,
@@ -81,7 +79,6 @@ class Journaling:
         self.wal_key = (topic_id, partition)
         self.wal_queued = False
         self._owner = owner
-        self._flushable = flushable
         self._log = log
         self._wal = wal
         self._flushers = flushers
@@ -90,7 +87,8 @@ class Journaling:
         self._pending = Pending(topic_id, partition, self._limit)
         self._direct_end = -1
         self._asks_flusher = False
-        self._used = False
+        self.is_used = False
+        """Whether anything was given to the WAL."""
         self._gave_up = False
         # Where what was taken last ends, and what was taken before it; changed by the writer.
         self._taken_end = self._synced_end = -1
@@ -107,7 +105,7 @@ class Journaling:
     ) -> None:
         """`batch`, the last of `segment` and of `log`, was written.  Copies it."""
         size = len(batch)
-        self._used = True
+        self.is_used = True
         if size > self._limit or -1 < self._direct_end > log.recovery_point:
             self._direct_end = segment.next_offset
             self._asks_flusher = True
@@ -131,7 +129,7 @@ class Journaling:
             self._shard.submit(self)
         if self._asks_flusher or self.waits_for_flusher:
             self._asks_flusher = False
-            self._flushers.request(self._flushable)
+            self._flushers.request(self._owner)
 
     def flush_here(self, call_soon: CallSoon | None, acknowledge: Acknowledge | None) -> bool:
         """Have it made durable in this thread, now; False: nothing was done, `flush_soon` does it.
@@ -169,11 +167,6 @@ class Journaling:
         self._recalls_from = min((frame.segment for frame in found), default=segment + 1)
         return [frame for frame in found if frame.segment == segment]
 
-    @property
-    def is_used(self) -> bool:
-        """Whether anything was given to the WAL."""
-        return self._used
-
     # As a source of the shard
 
     def take_frames(self) -> tuple[list[Frame], int]:
@@ -206,7 +199,7 @@ class Journaling:
     def stop(self) -> int:
         """Give nothing more to the WAL, until `begin_anew`; below which offset it has everything,
         synced, whoever has heard of that by now; -1: nothing.  Blocking: waits for its writer."""
-        if not self._used:
+        if not self.is_used:
             return -1
 
         def stopped() -> int:
@@ -219,7 +212,7 @@ class Journaling:
         """`log` was opened again, after `stop`, and is durable: earlier frames of it are void, and
         there is no moment in which nothing says how far it reaches.  Blocking.  Raises OSError."""
         self._recalls_from = 0  # what was sealed may be written to again
-        if not self._used:
+        if not self.is_used:
             return
         self._shard.revive()
         self._pending.take()  # never to be written

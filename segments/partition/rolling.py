@@ -80,7 +80,11 @@ class Rolling:
         """Have the next segments made and a group of full ones sealed, off this thread."""
         if opened.wants_ready and not self._making and opened.active.number != self._given_up:
             self._making = True
-            self._maker.submit(self._make_ready)
+            try:
+                self._maker.submit(self._make_ready)
+            except BaseException:  # for want of memory: it is asked for again
+                self._making = False
+                raise
         if len(opened.rotating) >= (_group_of(opened) if self._housekeeper.is_threaded else 1):
             self.seal_soon()
 
@@ -88,7 +92,11 @@ class Rolling:
         """Have what is rotating sealed, off this thread."""
         if not self._sealing:
             self._sealing = True
-            self._housekeeper.submit(self._seal)
+            try:
+                self._housekeeper.submit(self._seal)
+            except BaseException:  # as above
+                self._sealing = False
+                raise
 
     def _make_ready(self) -> None:
         self._making = False

@@ -75,21 +75,25 @@ def inspect(storage: Storage, paths: LogPaths, row: Row, epochs: Epochs) -> Insp
     except FileNotFoundError:
         data = memoryview(b"")
     found = scan(data, row.base_offset, epochs=epochs)
-    if found.tail is Tail.WHOLE and found.next_offset == row.end_offset:
-        if len(data) == row.size and row.tag in (0, _tag_of(data, found)):
-            return Inspection(data, found, is_whole=True, is_stranger=False)
-        if _holds_gap(found):
-            return Inspection(data, found, is_whole=True, is_stranger=False)
+    if _ends_as(found, row) and (_is_as_sealed(data, found, row) or _holds_gap(found)):
+        return Inspection(data, found, is_whole=True, is_stranger=False)
     index = own_index(storage, paths, row)
     stranger = bool(len(data)) and _is_stranger(data, row, index, epochs)
     return Inspection(data, found, is_whole=False, is_stranger=stranger)
 
 
-def is_segment(data: memoryview, row: Row, epochs: Epochs) -> bool:
+def is_segment(data: memoryview, row: Row, epochs: Epochs = ()) -> bool:
     """Whether these bytes are the segment as it was sealed."""
     found = scan(data, row.base_offset, epochs=epochs)
-    is_whole = found.tail is Tail.WHOLE and found.next_offset == row.end_offset
-    return is_whole and len(data) == row.size and row.tag in (0, _tag_of(data, found))
+    return _ends_as(found, row) and _is_as_sealed(data, found, row)
+
+
+def _ends_as(found: Scan, row: Row) -> bool:
+    return found.tail is Tail.WHOLE and found.next_offset == row.end_offset
+
+
+def _is_as_sealed(data: memoryview, found: Scan, row: Row) -> bool:
+    return len(data) == row.size and row.tag in (0, _tag_of(data, found))
 
 
 def is_behind_checkpoint(data: memoryview, size: int, end_offset: int) -> bool:

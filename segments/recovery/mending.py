@@ -95,7 +95,7 @@ def mend(
     storage, paths = log.storage, log.paths
     with log.seal_lock:
         row = log.sealed.row(number)
-        if row is None or log.is_closed or log.is_superseded:
+        if row is None or log.is_over:
             return None
         if log.failed is not None:  # since the caller has looked: recovery comes first
             raise OSError(log.failed.errno, log.failed.strerror, paths.folder)

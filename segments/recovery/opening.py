@@ -21,6 +21,7 @@ manifest says is known without it.  Its files become durable with the first sync
 """
 
 from collections.abc import Collection
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import GapReason
@@ -294,12 +295,9 @@ class _Opening:
 def _write_manifest_again(storage: Storage, paths: LogPaths, found: Survey) -> None:
     """Write what is there once more and sync it; of a file that only grows, its first bytes."""
     content = read_file(storage, paths.manifest)[: found.known.size]
-    file = storage.open(paths.manifest)
-    try:
+    with closing(storage.open(paths.manifest)) as file:
         write_all(file, content, 0)
         sync_or_mark(storage, paths, file, found.end_offset)
-    finally:
-        file.close()
 
 
 def _damage_in(paths: LogPaths, found: Survey, settled_end: int) -> str:

@@ -95,11 +95,8 @@ def _batches(opened: PartitionLog, end: int) -> Iterator[_Found | None]:
     Raises CorruptSegment, OSError.
     """
     sealed = opened.sealed
-    for number, upto in zip(sealed.numbers, sealed.ends(), strict=True):
-        if upto > end:
-            row = sealed.row(number)
-            assert row is not None, "one of its own"
-            yield from _checked(opened.storage, opened.paths, row, opened.epochs)
+    for place in range(sealed.count_below(end), len(sealed)):
+        yield from _checked(opened.storage, opened.paths, sealed.row_at(place), opened.epochs)
     for segment in (*opened.rotating, opened.active):
         if segment.size:
             content = memoryview(read_file(opened.storage, segment.path))

@@ -27,13 +27,12 @@ def renew(storage: Storage, paths: LogPaths) -> frozenset[int] | None:
         return None
     known = read_known(storage, paths)
     first = 0 if known is None else known.sealed.next_number
-    names = [paths.manifest, paths.start, paths.producers, paths.damaged]
     renewed: set[int] = set()
     for name in storage.listdir(paths.folder):
         path = f"{paths.folder}/{name}"
         number = paths.segment_number(name)
         is_unsealed = number is not None and number >= first
-        if not (is_unsealed or path in names or paths.cleaned_number(name) is not None):
+        if not (is_unsealed or path in paths.replaced or paths.cleaned_number(name) is not None):
             continue
         content = read_file(storage, path)
         if is_unsealed and not content:

@@ -16,7 +16,7 @@ is not kept twice.
 Afterwards every file up to the last is whole and continues the one before.
 """
 
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from ..decisions import Decision, Tail, scan
 from ..disk.storage import (
@@ -140,12 +140,9 @@ def _repair(storage: Storage, paths: LogPaths, step: Step, report: LogReport) ->
 
 
 def _cut(storage: Storage, paths: LogPaths, step: Step, size: int) -> None:
-    file = storage.open(paths.log(step.number))
-    try:
+    with closing(storage.open(paths.log(step.number))) as file:
         file.truncate(size)
         sync_or_mark(storage, paths, file, step.scan.next_offset if size else 0)
-    finally:
-        file.close()
 
 
 def quarantine(

@@ -12,6 +12,8 @@ Opening again goes through recovery: nothing in memory survives a truncation, so
 way back after a write that failed for want of space.
 """
 
+from contextlib import closing
+
 from ..decisions import scan
 from ..disk.storage import read_file, replace_file
 from ..errors import CorruptSegment
@@ -59,12 +61,9 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
             if storage.exists(path):
                 storage.unlink(path)
         storage.fsync_dir(paths.folder)
-    file = storage.open(paths.log(number))
-    try:
+    with closing(storage.open(paths.log(number))) as file:
         file.truncate(size)
         file.fdatasync()
-    finally:
-        file.close()
     reopened = open_log(
         storage,
         paths,

@@ -20,16 +20,14 @@ unlinked before the rename was durable, so the old segments are all there.
 Only the last swap of a manifest can be unfinished: the next one begins when it is done.
 """
 
+from contextlib import closing
 from enum import Enum
 from typing import NamedTuple
 
-from segbroker.protocol.checksums import xxh3_64
-
-from ..decisions import Tail, scan
 from ..disk.storage import Storage, read_file
-from ..files.index import segment_tag
 from ..files.manifest import Row
 from ..names import LogPaths
+from . import identity
 
 
 class SwapState(Enum):
@@ -65,16 +63,9 @@ def state_of(storage: Storage, paths: LogPaths, swap: Swap) -> SwapState:
 def is_segment(storage: Storage, path: str, row: Row) -> bool:
     """Whether the bytes of a file are the segment that `row` speaks of, whole.  Raises OSError."""
     try:
-        data = memoryview(read_file(storage, path))
+        return identity.is_segment(memoryview(read_file(storage, path)), row)
     except FileNotFoundError:
         return False
-    if len(data) != row.size:
-        return False
-    found = scan(data, row.base_offset)
-    if found.tail is not Tail.WHOLE or found.next_offset != row.end_offset:
-        return False
-    sums = [xxh3_64(data[at : at + header.size]) for at, header in found.batches]
-    return segment_tag(sums) == row.tag
 
 
 def head_of(storage: Storage, path: str) -> tuple[int, int]:
@@ -86,10 +77,8 @@ def head_of(storage: Storage, path: str) -> tuple[int, int]:
         file = storage.open(path, read_only=True)
     except FileNotFoundError:
         return -1, -1
-    try:
+    with closing(file):
         head = bytearray(12)
         if file.pread(memoryview(head), 0) < len(head) or not any(head[8:]):
             return file.size(), -1
         return file.size(), int.from_bytes(head[:8], "big", signed=True)
-    finally:
-        file.close()

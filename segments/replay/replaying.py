@@ -29,6 +29,7 @@ not do it again (opening.py).
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import structlog
@@ -228,8 +229,7 @@ def _put_back(
 ) -> None:
     path = paths.log(number)
     content = read_file(storage, path) if storage.exists(path) else bytearray()
-    file = storage.open(path, create=True)
-    try:
+    with closing(storage.open(path, create=True)) as file:
         # Also what stands there already: where a sync of the process before failed, the page cache
         # may have what the disk has not, and a sync of pages that count as clean proves nothing.
         if len(content):
@@ -247,8 +247,6 @@ def _put_back(
         except OSError:
             mark_unsynced(storage, paths, scan(memoryview(content), None).next_offset)
             raise
-    finally:
-        file.close()
 
 
 def _ends_behind(content: bytearray, position: int) -> bool:

@@ -22,6 +22,7 @@ Costs a read of as many bytes as the frames have, and of the whole segment where
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import structlog
@@ -166,7 +167,7 @@ def _missing(storage: Storage, path: str, frames: Sequence[Frame]) -> list[Frame
         file = storage.open(path, read_only=True)
     except FileNotFoundError:
         return list(frames)
-    try:
+    with closing(file):
         missing: list[Frame] = []
         for frame in frames:
             found = bytearray(len(frame.payload))
@@ -174,8 +175,6 @@ def _missing(storage: Storage, path: str, frames: Sequence[Frame]) -> list[Frame
             if count != len(found) or found != frame.payload:
                 missing.append(frame)
         return missing
-    finally:
-        file.close()
 
 
 def _offsets_in(gaps: Sequence[Gap]) -> int:

@@ -165,8 +165,8 @@ class Resuming:
         OSError.
         """
         self._write_gaps(opened, now_ms, each)
-        rows = [row for one in opened for row in self._resumed(one)]
-        self.record_ceilings(rows)
+        whole = [one for one in opened if self._is_to_be_noted(one)]
+        self.record_ceilings([(one.key, Ceiling(one.log.log_end_offset, SETTLED)) for one in whole])
         state = self._metadata.state
         return [
             self.ceiling_of(one.key, state.ceiling(one.key))
@@ -218,22 +218,17 @@ class Resuming:
             reason=reason.name.lower(),
         )
 
-    def _resumed(self, one: Found) -> list[CeilingRow]:
-        """What to note about a log whose gap, if any, is written."""
+    def _is_to_be_noted(self, one: Found) -> bool:
+        """Whether nothing says yet that a log is synced, whose gap, if any, is written."""
         state = self._metadata.state
-        ceiling, end = state.ceiling(one.key), one.log.log_end_offset
+        offset, boot = state.ceiling(one.key) or NOTHING
         if one.meta.config.durability is Durability.FSYNC:
             # Whatever was acknowledged from here on is synced.  What an orderly stop has settled
             # stays: it vouches for what is below, however far the log goes on.
-            is_open = ceiling is not None and ceiling.boot != SETTLED
-            return [(one.key, Ceiling(end, SETTLED))] if is_open else []
-        if end > (0 if ceiling is None else ceiling.offset):
-            # Written and never acknowledged, or acknowledged when it was synced: the class was
-            # `fsync`.  The first append reserves, so a power cut before it is no loss.
-            return [(one.key, Ceiling(end, SETTLED))]
-        if ceiling is not None and ceiling.boot not in (SETTLED, state.boot):
-            return [(one.key, Ceiling(end, SETTLED))]
-        return []
+            return boot != SETTLED
+        # Written and never acknowledged, or acknowledged when it was synced: the class was `fsync`.
+        # The first append reserves, so a power cut before it is no loss.
+        return one.log.log_end_offset > offset or boot not in (SETTLED, state.boot)
 
     def _record_epochs(self, rows: Iterable[tuple[PartitionKey, int]]) -> None:
         packed = [[topic_id.bytes, partition, epoch] for (topic_id, partition), epoch in rows]

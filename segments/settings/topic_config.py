@@ -314,6 +314,7 @@ class TopicConfig:
         "segment_index_bytes",
         "segment_ms",
         "segment_records",
+        "stamps_append_time",
     )
 
     bounds_timestamps: bool
@@ -352,6 +353,8 @@ class TopicConfig:
     segment_index_bytes: int
     segment_ms: int
     segment_records: int
+    stamps_append_time: bool
+    """Whether records get the time of their arrival."""
 
     def __init__(
         self,
@@ -380,8 +383,9 @@ class TopicConfig:
                 " leave that out, or set it to as much",
             )
         least_ms = min(self.message_timestamp_after_max_ms, self.message_timestamp_before_max_ms)
-        is_chosen = self.message_timestamp_type is TimestampType.CREATE_TIME
-        put(self, "bounds_timestamps", is_chosen and least_ms < INT64_MAX)
+        stamps = self.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        put(self, "stamps_append_time", stamps)
+        put(self, "bounds_timestamps", not stamps and least_ms < INT64_MAX)
         put(self, "recompression", self._recompression())
         _check_flushes(self.durability, chosen)
         policies = self.cleanup_policy.split(",")

@@ -33,7 +33,7 @@ import errno
 import re
 import threading
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count
 from typing import Final
 
@@ -43,6 +43,7 @@ from ..disk.storage import (
     Storage,
     StorageFile,
     check_room,
+    close_all,
     make_dirs,
     size_of,
     write_all,
@@ -294,15 +295,12 @@ class ShardFiles:
 
     def _name(self, path: str, sequence: int) -> WalFile:
         salt = int.from_bytes(self._storage.random_bytes(8), "big")
-        file = self._storage.open(path)
-        try:
+        with closing(self._storage.open(path)) as file:
             size = file.size()
             header = Header(self._shard, size, sequence, salt, owner=self._owner)
             for position, block in header_blocks(header):
                 write_all(file, block, position)
             file.fdatasync()
-        finally:
-            file.close()
         target = self.path(sequence)
         with self._naming:
             self._storage.rename(path, target)
@@ -358,7 +356,7 @@ class ShardFiles:
         if not is_of_use:
             with suppress(FileNotFoundError):  # it was removed
                 self._storage.unlink(used.path)
-        used.file.close()  # not before: what is tried again may have to copy from it
+        close_all([used.file])  # not before: what is tried again may have to copy from it
         if is_of_use:
             self._free.append(used.path)
         else:

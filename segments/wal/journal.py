@@ -57,7 +57,6 @@ from .vouching import end_frame
 
 log = structlog.get_logger()
 
-NOTHING: Final[Mapping[tuple[bytes, int], Sequence[Frame]]] = MappingProxyType({})
 NO_ENDS: Final[Mapping[tuple[bytes, int], int]] = MappingProxyType({})
 
 
@@ -192,12 +191,10 @@ class Wal:
         self._replayed.next_sequence += 1
         self._number_kept, self._said, self._unsaid = number, ends, NO_ENDS
 
-    def absorbed(self, kept: Mapping[tuple[bytes, int], Sequence[Frame]] = NOTHING) -> None:
-        """Everything replayed is durable elsewhere, but for what is `kept` for the next start:
-        begin anew.  Raises OSError."""
+    def absorbed(self) -> None:
+        """Everything replayed is durable elsewhere, but for what was given to `keep`: begin anew.
+        Raises OSError."""
         config = self.config
-        if kept and self._number_kept < 0:
-            self.keep(kept, NO_ENDS)
         # A number is never used twice: an older copy of a file must not pass for the present one.
         self._say_next(self._replayed.next_sequence)
         short = is_short(self._storage, self._root, config.file_bytes)
@@ -359,7 +356,11 @@ class Wal:
         assert self._checkpointer is not None
         if not self._checkpoint_asked:
             self._checkpoint_asked = True
-            self._checkpointer.submit(self.checkpoint)
+            try:
+                self._checkpointer.submit(self.checkpoint)
+            except BaseException:  # for want of memory: there is none, and it is asked for again
+                self._checkpoint_asked = False
+                raise
 
     def checkpoint(self) -> None:
         """Free every full file.  Blocking; in any thread.  What fails is logged and tried again."""

@@ -45,6 +45,7 @@ import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
@@ -52,7 +53,7 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from ..background import Housekeeper
-from ..disk.storage import Buffer, write_all
+from ..disk.storage import Buffer, close_all, write_all
 from .files import ShardFiles, WalFile
 from .frames import (
     AWAITS_MARK,
@@ -90,6 +91,15 @@ HERE_BYTES_MAX: Final = 64 << 10
 """What a source may have appended that is written by its own thread."""
 STUCK_S: Final = 10.0
 """A group that takes longer is stuck: on a disk that does not answer, or for want of a file."""
+
+
+_AGAIN_S: Final = 0.01
+"""Until the writer tries again what it had no memory for."""
+_HELD: Final = threading.Lock()
+"""For ever: who wants it in vain has waited, without memory for that."""
+_HELD.acquire()
+_PLACE: Final = Request([], None)
+"""Where an item of the queue comes to stand; asks for nothing."""
 
 
 class Full(NamedTuple):
@@ -189,6 +199,8 @@ class Shard:
         self._counting = threading.Lock()
         self._asked = self._settled = 0
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
+        self._taken: list[Item | None] = []
+        """Out of the queue and not settled yet; the writer's."""
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -426,7 +438,7 @@ class Shard:
             self._files.keep(oldest.file, keys)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()
-        self.supply.freed()
+        self.supply.prepare_soon()  # there is room for another
 
     def close(self) -> None:
         """Write what is queued, end the thread, close the files; they stay as they are."""
@@ -438,9 +450,8 @@ class Shard:
     def release(self) -> None:
         """Close every descriptor."""
         self.supply.release()
-        for file in (self._active, *(full.file for full in self.full)):
-            if file is not None:
-                file.file.close()
+        files = (self._active, *(full.file for full in self.full))
+        close_all(file.file for file in files if file is not None)
         self._active = None
 
     # The writer
@@ -455,21 +466,26 @@ class Shard:
                 self._asked += 1
 
     def _run(self) -> None:
-        queue = self._queue
-        while (item := queue.get()) is not None:
-            items = [item]
-            closing = False
-            while not queue.empty():
-                item = queue.get()
-                if item is None:
-                    closing = True
-                else:
-                    items.append(item)
-            with self._writing:
-                self._commit_all(items, self._call_soon)
-                self._settled += len(items)
-            if closing:
-                return
+        while True:
+            try:
+                if not self._write_next():
+                    return
+            except MemoryError:  # what was taken is there yet
+                _HELD.acquire(timeout=_AGAIN_S)
+
+    def _write_next(self) -> bool:
+        """Wait until something is queued, and write all that is; False: nothing comes any more."""
+        queue, taken = self._queue, self._taken
+        while not taken or not queue.empty():
+            taken.append(_PLACE)  # first: what was taken and has no place would be lost
+            taken[-1] = queue.get()
+        items = [item for item in taken if item is not None and item is not _PLACE]
+        with self._writing:
+            self._commit_all(items, self._call_soon)
+            self._settled += len(items)
+        closing = None in taken
+        taken.clear()
+        return not closing
 
     def _commit_one(
         self, source: Source, call_soon: CallSoon, acknowledge: Acknowledge | None
@@ -491,8 +507,19 @@ class Shard:
             self._crashed(items, exc, call_soon)
 
     def _crashed(self, items: Sequence[Item], cause: Exception, call_soon: CallSoon) -> None:
-        """Fail, and tell everybody who was about to be written.  Some hear of it a second time."""
-        log.error("wal_crashed", exc_info=cause)
+        """Fail, and tell everybody who was about to be written.  Some hear of it a second time.
+        Waits for the memory that this takes: who is not told waits for ever, or goes on behind
+        frames that were given up."""
+        with suppress(MemoryError):
+            log.error("wal_crashed", exc_info=cause)
+        while True:
+            try:
+                self._tell_crash(items, cause, call_soon)
+                return
+            except MemoryError:
+                _HELD.acquire(timeout=_AGAIN_S)
+
+    def _tell_crash(self, items: Sequence[Item], cause: Exception, call_soon: CallSoon) -> None:
         error = OSError(errno.EIO, f"the writer of the WAL crashed: {cause!r}")
         if self.failure is None:
             self.failure = error

@@ -17,6 +17,9 @@ from collections.abc import Callable
 import structlog
 
 from ..background import Housekeeper
+from ..disk.storage import close_all
+from ..errors import as_os_error
+from ..told_once import ToldOnce
 from .files import ShardFiles, WalFile
 
 log = structlog.get_logger()
@@ -50,8 +53,7 @@ class Supply:
         """Why the last checkpoint freed nothing."""
         self.why_none: OSError | None = None
         """Why the last try to have a file ready failed; None: it did not.  Anybody may read it."""
-        self._told: int | None = None
-        """The errno that was told of the last try to make a file; None: it was made."""
+        self._told = ToldOnce()
         self._making = False
         self._starves = False
 
@@ -61,12 +63,16 @@ class Supply:
         return max(self._next_sequence, self._files.next_sequence)
 
     def prepare_soon(self) -> None:
-        """Have the next file made, off this thread."""
+        """Have the next file made, off this thread; the maker wakes who waits for it."""
         with self._room:
             if self._making or self._ready is not None:
                 return
             self._making = True
-        self._maker.submit(self._make)
+        try:
+            self._maker.submit(self._make)
+        except BaseException:  # for want of memory: nobody makes it, and it is asked for again
+            self._making = False
+            raise
 
     def next_file(self) -> WalFile:
         """A file that is ready; waits for the maker, and at the bound for a checkpoint.
@@ -107,10 +113,6 @@ class Supply:
             ready.goes_away()
         return ready
 
-    def freed(self) -> None:
-        """A file was freed: there is room for another; the maker wakes who waits for it."""
-        self.prepare_soon()
-
     def nothing_to_free(self) -> None:
         """A checkpoint found no full file: if the writer waits for one, wake it by the maker.
 
@@ -124,9 +126,7 @@ class Supply:
         Nobody else would ask the maker again.  It has room now: of what counts against the bound
         only the active file is left.
         """
-        with self._room:
-            starves = self._starves
-        if starves:
+        if self._starves:
             self.prepare_soon()
 
     def nothing_freed(self, cause: OSError | None = None) -> None:
@@ -142,7 +142,7 @@ class Supply:
         with self._room:
             ready, self._ready = self._ready, None
         if ready is not None:
-            ready.file.close()
+            close_all([ready.file])
 
     def _is_full(self) -> OSError:
         """Why there is no room: what a log or the snapshot of the metadata failed with, last."""
@@ -157,33 +157,35 @@ class Supply:
         """On the maker's thread: make a file ready, if there may be another."""
         made: WalFile | None = None
         error: OSError | None = None
-        is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
-        if not is_bound:
-            try:
+        is_bound = False
+        try:
+            is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
+            if not is_bound:
                 made = self._files.prepare(self._next_sequence)
-            except OSError as exc:
-                error = exc
-                if exc.errno != self._told:  # every write that is refused has it tried again
-                    log.warning(
-                        "wal_file_not_made",
-                        folder=self._files.folder,
-                        bytes=self._files.file_bytes,
-                        error=str(exc),
-                    )
-                self._told = exc.errno
-            except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
-                error = OSError(errno.EIO, f"the maker of the WAL crashed: {exc!r}")
-                log.exception("wal_maker_crashed", folder=self._files.folder)
+        except OSError as exc:
+            error = exc
+            if self._told.is_new(exc):  # every write that is refused has it tried again
+                log.warning(
+                    "wal_file_not_made",
+                    folder=self._files.folder,
+                    bytes=self._files.file_bytes,
+                    error=str(exc),
+                )
+        except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
+            error = as_os_error(exc, "the maker of the WAL crashed")
+            log.exception("wal_maker_crashed", folder=self._files.folder)
         with self._room:
             self._making = False
             if made is not None:
-                if self._told is not None:
+                if self._told.is_over():
                     log.info("wal_file_made", folder=self._files.folder)
-                self._told = None
                 self._ready = made
                 self._make_error = self.why_none = None
             elif error is not None:
                 self._make_error = self.why_none = error
             self._room.notify_all()
         if is_bound:
-            self._checkpoint_soon()
+            try:
+                self._checkpoint_soon()
+            except Exception as exc:  # none comes: who waits for it waits in vain
+                self.nothing_freed(as_os_error(exc, "no checkpoint"))

@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 import structlog
 
+from ..told_once import ToldOnce
 from .files import ShardFiles
 from .frames import Frame, FrameType
 from .kept import kept_path
@@ -73,8 +74,7 @@ class Vouching:
         self._number = -1
         self._missed = -1
         """The kept file that was told to be away last."""
-        self._told: int | None = None
-        """The errno that was told of the last try to write a kept file; None: it was written."""
+        self._told = ToldOnce()
         self._old: list[int] = []
         """Kept files that say nothing more, and could not be removed yet."""
 
@@ -131,17 +131,15 @@ class Vouching:
         try:
             self._files.keep_ends(number, kept.values())
         except OSError as exc:
-            if exc.errno != self._told:
+            if self._told.is_new(exc):
                 log.warning("wal_ends_not_kept", folder=self._files.folder, error=str(exc))
-            self._told = exc.errno
             with self._lock:
                 self._riders = later_of(ends, self._riders)
             self._old.append(number)  # it may be there, without its markers
             self._remove_old()
             return False
-        if self._told is not None:
+        if self._told.is_over():
             log.info("wal_ends_kept", folder=self._files.folder)
-        self._told = None
         with self._lock:
             self._kept = kept
             for key, frame in kept.items():

@@ -1,6 +1,8 @@
 """Which apis there are and who serves them; segbroker's own requests."""
 
 import errno
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +98,26 @@ async def test_the_server_tells_of_itself() -> None:
         assert wal["syncs"] <= wal["frames_written"] >= 2, "the topic and the record"
         assert wal["bytes_written"] > counters["produced_bytes"]
         assert (wal["shards_failed"], wal["files_full"]) == (0, 0)
+
+
+async def test_the_alarms_of_the_page_are_of_fields_that_the_server_tells() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    rows = (
+        page.partition("| seen | meaning | what to do |")[2].partition("\n\n")[0].splitlines()[2:]
+    )
+    fields = [
+        name
+        for row in rows
+        for name in re.findall(r"`([a-z_.]+)` (?:above 0|is not |grows)", row.split("|")[1])
+    ]
+    assert len(fields) > 10
+    async with serving() as broker, connect(broker.address) as client:
+        info: Any = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+        for name in fields:
+            told, keys = info, name.split(".")
+            for key in keys[:2] if keys[0] == "recovery" else keys:  # no count of what was not done
+                assert key in told, name
+                told = told[key]
 
 
 async def test_the_statistics_of_partitions() -> None:

@@ -12,7 +12,12 @@ from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_security as security
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import ApiVersionsResponse
+from segbroker.protocol.messages_core import (
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from segbroker.protocol.schema import Message
 from segbroker.segments.metadata.credentials import credentials_of
 
@@ -95,6 +100,60 @@ async def test_who_changes_rules_quotas_or_users_is_in_the_log_with_what_was_cha
         {"entity": {"user": "carol"}, "values": {}, **asked},
     ]
     assert told("user_altered") == [{"user": "carol", "set": 1, "deleted": 0, **asked}]
+
+
+async def test_who_changes_topics_or_deletes_records_is_in_the_log(events: Events) -> None:
+    asked = {"asked_by": "User:ANONYMOUS", "asked_from": "127.0.0.1"}
+
+    def told(name: str) -> list[dict[str, Any]]:
+        return [
+            {key: value for key, value in line.items() if key not in ("event", "level")}
+            for line in events.named(name)
+        ]
+
+    naming = MetadataRequest(topics=[MetadataRequestTopic(name="made")])
+    growing = admin.CreatePartitionsRequest(
+        topics=[admin.CreatePartitionsRequestTopic(name="t", count=2, assignments=None)],
+        timeout_ms=0,
+        validate_only=False,
+    )
+    config = admin.IncrementalAlterConfigsRequestConfig(
+        name="retention.ms", config_operation=0, value="60000"
+    )
+    resource = admin.IncrementalAlterConfigsRequestResource(
+        resource_type=TOPIC, resource_name="t", configs=[config]
+    )
+    altering = admin.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    rows = [
+        admin.DeleteRecordsRequestPartition(partition_index=index, offset=offset)
+        for index, offset in ((0, 2), (1, 0), (7, 1))
+    ]
+    deleting = admin.DeleteRecordsRequest(
+        topics=[admin.DeleteRecordsRequestTopic(name="t", partitions=rows)], timeout_ms=0
+    )
+    async with serving(auto_create_topics=True) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.ask(naming, MetadataResponse, 5)
+        await client.ask(growing, admin.CreatePartitionsResponse, 1)
+        await client.ask(altering, admin.IncrementalAlterConfigsResponse, 1)
+        for _ in range(3):
+            await client.produce("t", b"v")
+        for _ in range(2):  # the second deletes nothing
+            await client.ask(deleting, admin.DeleteRecordsResponse, 1)
+        gone = admin.DeleteTopicsRequest(topic_names=["t", "none"], topics=[], timeout_ms=0)
+        await client.ask(gone, admin.DeleteTopicsResponse, 4)
+        count = broker.core.config.partitions_by_default
+    made = {"durability": "fsync", **asked}
+    assert told("topic_created") == [
+        {"topic": "t", "partitions": 1, **made},
+        {"topic": "made", "partitions": count, **made},
+    ]
+    assert told("partitions_created") == [{"topic": "t", "partitions": 2, **asked}]
+    (altered,) = told("topic_altered")
+    assert altered["overrides"]["retention.ms"] == "60000"
+    assert asked.items() <= altered.items()
+    assert told("records_deleted") == [{"topics": ["t"], "partitions": 1, **asked}]
+    assert told("topic_deleted") == [{"topic": "t", **asked}]
 
 
 @pytest.mark.parametrize(

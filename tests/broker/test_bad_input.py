@@ -117,6 +117,9 @@ async def test_an_api_that_is_not_served_closes_with_a_line_that_names_the_clien
         (line,) = events.named("unserved_request")
         assert (line["client_id"], line["software"]) == ("app-7", "acme 1.2")
         assert f"api key {key} version {version}" in line["error"]
+        if key == 3:
+            assert line["request"] == f"Metadata {version}"
+            assert "Metadata is, in versions 0 to 13" in line["error"]
         await assert_others_are_served(broker)
 
 
@@ -292,6 +295,7 @@ async def test_a_bug_in_a_handler_costs_its_connection_only(
         (line,) = events.named("request_failed")
         assert line["level"] == "error"
         assert line["client_id"] == "test"
+        assert line["request"] == "DescribeCluster 0"
         assert isinstance(line["exc_info"], planted)
         await assert_others_are_served(broker)
 

@@ -140,9 +140,10 @@ async def test_offsets_of_a_topic_with_a_long_name_are_deleted_however_many_they
 
 @pytest.mark.parametrize("was_joined", [False, True])
 async def test_a_group_whose_last_offset_was_deleted_is_there_to_be_deleted(
-    was_joined: bool,
+    was_joined: bool, events: Events
 ) -> None:
-    """As in Kafka: scripts that clean up delete the offsets of a topic, and then the group."""
+    """As in Kafka: scripts that clean up delete the offsets of a topic, and then the group.  Who
+    did is in the log."""
     async with (
         serving(group_kept_empty_ms=60_000) as broker,
         connect(broker.address) as client,
@@ -170,6 +171,10 @@ async def test_a_group_whose_last_offset_was_deleted_is_there_to_be_deleted(
         for code in (0, ErrorCode.GROUP_ID_NOT_FOUND):
             deleted = await client.ask(delete, DeleteGroupsResponse, 2)
             assert deleted.results[0].error_code == code
+    asked = {"asked_by": "User:ANONYMOUS", "asked_from": "127.0.0.1", "level": "info"}
+    told = {"event": "group_offsets_deleted", "group": "g", "topics": "t", **asked}
+    assert events.named("group_offsets_deleted") == [told]  # once
+    assert events.named("group_deleted") == [{"event": "group_deleted", "group": "g", **asked}]
 
 
 @pytest.mark.parametrize(

@@ -246,13 +246,19 @@ class FullDisk(io.StringIO):
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
+class TooLarge:
+    def __repr__(self) -> str:
+        raise MemoryError
+
+
 def test_a_log_that_cannot_be_written_loses_its_lines_and_says_how_many() -> None:
     stream, before = FullDisk(), structlog.get_config()
     try:
         configure(BrokerConfig(log_format="json"), stream)
-        for number in range(3):
+        for number in range(2):
             structlog.get_logger().warning("refused", number=number)
         stream.has_room = True
+        structlog.get_logger().warning("without memory", number=TooLarge())
         for number in range(2):
             structlog.get_logger().warning("written", number=number)
     finally:

@@ -1,5 +1,7 @@
 """Few file descriptors: how they are divided, and who is refused then."""
 
+from pathlib import Path
+
 import pytest
 import trio
 
@@ -14,10 +16,20 @@ from .conftest import Events, serving
 ENOUGH = 64 + 8 + 2 * 4_096 + 1_000 + 10_000
 
 
-@pytest.mark.parametrize("limit", [None, ENOUGH, 65_536, 1 << 30])
-def test_with_enough_descriptors_nothing_is_limited_but_by_the_settings(limit: int | None) -> None:
+def test_the_page_says_how_many_are_enough() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert f"{ENOUGH:,} are enough" in page
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [(None, None), (ENOUGH, 8_192), (ENOUGH + 1, 8_193), (1 << 30, (1 << 30) - 11_072)],
+)
+def test_with_enough_descriptors_nothing_is_limited_but_by_the_settings_and_what_is_there(
+    limit: int | None, most: int | None
+) -> None:
     found = divide(limit, merge({}))
-    assert (found.open_logs, found.open_logs_most) == (4_096, None)
+    assert (found.open_logs, found.open_logs_most) == (4_096, most)
     assert (found.open_files, found.connections) == (1_000, 10_000)
     assert not found.are_few
 
@@ -25,7 +37,7 @@ def test_with_enough_descriptors_nothing_is_limited_but_by_the_settings(limit: i
 @pytest.mark.parametrize(
     ("limit", "settings", "logs", "most", "files", "connections"),
     [
-        (ENOUGH - 1, {}, 4_096, None, 1_000, 9_999),
+        (ENOUGH - 1, {}, 4_096, 8_192, 1_000, 9_999),
         (4_096, {}, 754, 1_509, 503, 2_012),
         (1_024, {}, 178, 357, 119, 476),
         (200, {}, 24, 48, 16, 64),
@@ -33,7 +45,7 @@ def test_with_enough_descriptors_nothing_is_limited_but_by_the_settings(limit: i
         (8, {}, 1, 2, 1, 2),
         # What one side does not need is the other's.
         (1_024, {"connections_max": 100}, 319, 639, 213, 100),
-        (20_000, {"connections_max": 20_000}, 4_096, None, 1_000, 10_736),
+        (20_000, {"connections_max": 20_000}, 4_096, 8_192, 1_000, 10_736),
         (1_024, {"open_files_max": 16}, 230, 460, 16, 476),
         # Sixteen shards of the write-ahead log have 32 files at least.
         (1_024, {"wal_shards": 16, "wal_bytes_max": 512 << 20}, 174, 348, 116, 464),
@@ -56,7 +68,7 @@ def test_who_wants_any_number_of_connections_has_few_only_where_the_files_are_cu
     config = merge({"connections_max": NO_LIMIT})
     found = divide(65_536, config)
     assert found.connections == 65_536 - 64 - 8 - 2 * 4_096 - 1_000
-    assert (found.open_logs, found.open_logs_most, found.are_few) == (4_096, None, False)
+    assert (found.open_logs, found.open_logs_most, found.are_few) == (4_096, 8_192, False)
     assert divide(1_024, config).are_few
 
 

@@ -3,6 +3,8 @@
 import errno
 import socket
 from array import array
+from collections.abc import Iterable
+from contextlib import suppress
 from queue import SimpleQueue
 from types import ModuleType
 from typing import NoReturn, cast
@@ -10,6 +12,7 @@ from typing import NoReturn, cast
 import pytest
 import trio
 
+from segbroker.broker.loop import turn
 from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
 from segbroker.protocol.errors import ErrorCode
@@ -19,18 +22,29 @@ from segbroker.protocol.messages_core import (
     MetadataResponse,
     ProduceResponse,
 )
+from segbroker.protocol.messages_groups import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
 from segbroker.segments import background
 from segbroker.segments.log.producers import ProducerTable
 from segbroker.segments.log.segment import ActiveSegment
+from segbroker.segments.metadata import metadata_log
+from segbroker.segments.metadata.control import Event, apply_all
+from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.partition import failing
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.wal import shard
+from segbroker.segments.wal.group import CallSoon, Group, Request
 from segbroker.segments.wal.pending import Pending
 
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import (
+    Closed,
     WireClient,
     batch,
     connect,
@@ -38,8 +52,8 @@ from ..support.wire_client import (
     produce_request,
     values,
 )
-from ..support.wire_transactions import Tx, stable_end, until
-from .conftest import Events, serving
+from ..support.wire_transactions import Tx, stable_end, stands, until
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 
 NOW_MS = 1_700_000_000_000
 
@@ -392,6 +406,150 @@ async def test_what_could_not_be_asked_for_is_asked_for_with_the_next_batch(
             assert (await client.produce("t", b"behind")).error_code == 0
 
 
+@pytest.mark.parametrize("what", ["take", "tell"])
+async def test_the_writer_of_the_write_ahead_log_goes_on_when_there_is_memory(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs out as the writer takes what waits, or for who is to hear of it, of a failure too."""
+    left = 0
+
+    def runs_out() -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise MemoryError
+
+    class Queue(SimpleQueue[object]):
+        def empty(self) -> bool:
+            if what == "take":
+                runs_out()
+            return super().empty()
+
+    def settle(self: Group, error: OSError | None, call_soon: CallSoon) -> None:
+        runs_out()
+        settles(self, error, call_soon)
+
+    settles = Group.settle
+    monkeypatch.setattr(shard, "SimpleQueue", Queue)
+    if what == "tell":
+        monkeypatch.setattr(Group, "settle", settle)
+    disk = GatedStorage()
+    async with serving(storage=disk, housekeeping_interval_ms=10) as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            left = 2
+            codes = [(await client.produce("t", b"0")).error_code]
+
+            async def is_written() -> bool:
+                codes.append((await client.produce("t", b"1")).error_code)
+                return codes[-1] == 0
+
+            await until(is_written)
+            assert not left
+            assert {*codes} <= {0, ErrorCode.KAFKA_STORAGE_ERROR}
+            kept = values(await client.fetch("t", 0))
+        image = disk.after_power_cut()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert values(await client.fetch("t", 0)) == kept
+        assert not broker.core.topics.manager.report.summary()["offsets_lost"]
+
+
+@pytest.mark.parametrize("what", ["queue", "state"])
+async def test_an_event_that_there_is_no_memory_for_is_refused_and_happens_when_it_is_repeated(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the creation of a topic a thread waits for it, of a commit the loop is told."""
+    left = 0
+
+    def runs_out() -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise MemoryError
+
+    class Queue(SimpleQueue[object]):
+        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+            if what == "queue" and isinstance(item, Request) and item.has_events:
+                runs_out()
+            super().put(item, block, timeout)
+
+    def applied(state: Metadata, events: Iterable[Event]) -> Metadata:
+        if what == "state":
+            runs_out()
+        return apply_all(state, events)
+
+    async def commit(offset: int) -> int:
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=None
+        )
+        topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+        request = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+        reply = await client.ask(request, OffsetCommitResponse, 7)
+        return reply.topics[0].partitions[0].error_code
+
+    monkeypatch.setattr(shard, "SimpleQueue", Queue)
+    monkeypatch.setattr(metadata_log, "apply_all", applied)
+    disk = GatedStorage()
+    async with serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker:
+        async with connect(broker.address) as client:
+            left = 1
+            assert (await client.try_create("t"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            await client.create("t")
+            assert await commit(1) == 0
+            left = 1
+            assert await commit(2) != 0
+            assert await stands(client, "g", "t", stable=True) == (0, 1)
+            assert await commit(3) == 0
+        image = disk.after_power_cut()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert await stands(client, "g", "t", stable=True) == (0, 3)
+        assert broker.core.topics.manager.report.summary() == {"offsets_lost": 0}
+
+
+async def test_what_the_house_keepers_could_not_be_asked_for_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next files of the write-ahead log and of a partition, a checkpoint, a sealing, retention:
+    each once finds no memory in its queue."""
+    refused = {
+        "Supply._make": -1,
+        "Wal.checkpoint": -1,
+        "Rolling._make_ready": -1,
+        "Rolling._seal": -1,
+        "Evicting._evict": -1,
+    }
+    """How often each was asked for since it was refused; -1: it was not."""
+
+    class Queue(SimpleQueue[object]):
+        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+            name = getattr(item, "__qualname__", "")
+            if is_written and name in refused:
+                refused[name] += 1
+                if not refused[name]:
+                    raise MemoryError
+            super().put(item, block, timeout)
+
+    is_written = False
+    monkeypatch.setattr(background, "SimpleQueue", Queue)
+    async with serving(housekeeping_interval_ms=10) as broker:
+        async with connect(broker.address) as client:
+            await client.create("t", segment_bytes="100000", retention_bytes="1000000")
+            await client.produce("t", b"0")
+        is_written = True
+        with trio.fail_after(60):
+            while min(refused.values()) < 1:
+                async with connect(broker.address) as client:
+                    with suppress(Closed, trio.BrokenResourceError):
+                        await client.produce("t", bytes(90_000))
+        is_written = False
+        async with connect(broker.address) as client:
+
+            async def goes_on() -> bool:
+                return (await client.produce("t", b"1")).error_code == 0
+
+            await until(goes_on)
+
+
 async def test_a_transaction_ends_when_there_is_memory_for_its_marker(
     events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,8 +569,20 @@ async def test_a_transaction_ends_when_there_is_memory_for_its_marker(
             return await tx.init() == 0
 
         await until(has_ended)
-        assert events.named("marker_not_written")
+        (line, *_) = events.named("marker_not_written")
+        assert (line["producer_id"], line["outcome"]) == (tx.producer_id, "COMMIT")
         assert await stable_end(client, "t") == 2, "the record and one marker"
+
+
+async def test_a_turn_ends_when_there_is_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def runs_out() -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        monkeypatch.setattr(turn, "Pace", runs_out)
+        assert (await client.produce("t", b"0")).error_code == 0
 
 
 async def test_where_no_timeout_can_be_noted_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,6 +699,21 @@ async def test_a_reader_that_leaves_during_a_cold_read_leaves_no_buffer_behind()
         with trio.fail_after(60):
             while broker.core.pool.lent_bytes:
                 await trio.lowlevel.checkpoint()
+
+
+async def test_a_read_that_fails_is_told_with_its_partition(events: Events) -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"v")
+        disk.cached, disk.read_error = False, OSError(errno.EIO, "a bad block")
+        await client.send(fetch_request("t", 0), 12)
+        _, reply = await client.receive(FetchResponse, 12)
+        (row,) = reply.responses[0].partitions
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        (line,) = events.named("read_failed")
+        assert (line["topic"], line["partition"]) == ("t", 0)
+        assert "a bad block" in line["error"]
 
 
 async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:

@@ -384,6 +384,8 @@ async def test_the_log_names_the_client_and_its_reason_and_no_more_of_them_than_
     }
     assert all(heard[1][key] == value for key, value in named.items())
     assert heard[1]["client_reason"] == ("because " * 32) + "…"
+    assert heard[5]["asked_by"] == "User:ANONYMOUS"
+    assert heard[5]["asked_from"] == "127.0.0.1"
     assert heard[3] == {
         "event": "group_member_removed",
         "level": "info",

@@ -733,7 +733,9 @@ async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: E
         with trio.fail_after(60):
             while broker.connections > 1:
                 await trio.lowlevel.checkpoint()
-        assert events.named("reply_not_read_again")
+        (line,) = events.named("reply_not_read_again")
+        assert line["topics"] == ["t"]
+        assert line["peer"].startswith("127.0.0.1:")
         assert values(await client.fetch("t", 1))[0] == _big(1)
 
 

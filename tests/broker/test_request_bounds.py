@@ -116,6 +116,7 @@ async def test_a_request_of_our_own_with_more_lists_than_anybody_needs_closes_it
                     assert await client.is_closed() is is_refused
     (line,) = events.named("malformed_request")
     assert "arrays and maps" in line["error"]
+    assert line["request"] == "Floors 0"
 
 
 def is_answered(client: WireClient) -> bool:

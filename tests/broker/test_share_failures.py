@@ -9,6 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.server import Broker
+from segbroker.broker.share_fetching.acknowledging import Acknowledging
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.metadata_log import Done
@@ -220,3 +221,21 @@ async def test_what_was_said_in_vain_is_taken_back_where_its_session_has_ended_m
         given = await two.fetch(0, wait_ms=20_000)
         assert [(each.offset, each.deliveries) for each in given] == [(n, 2) for n in range(COUNT)]
         assert len(broker.core.shares.sessions) == 1
+
+
+async def test_acknowledgements_that_meet_a_bug_end_their_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are answered by a task, which nobody waits for but the client."""
+
+    async def broken(_: Acknowledging) -> None:
+        raise ZeroDivisionError("planted")
+
+    async with broker_on(MemoryStorage(), 2) as (_, clients):
+        one, two = await begun(*clients)
+        assert len(await one.fetch(0)) == COUNT
+        monkeypatch.setattr(Acknowledging, "settle", broken)
+        await one.client.send(one.saying({0: [(0, COUNT - 1, [ACCEPT])]}), VERSION)
+        with trio.fail_after(60):
+            assert await one.client.is_closed()
+        assert await two.fetch(0) == []  # others are served

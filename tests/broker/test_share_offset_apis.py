@@ -37,7 +37,7 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import commit_of
 from ..support.wire_shares import ACCEPT, Sharing
 from ..support.wire_transactions import V2, Tx
-from .conftest import serving
+from .conftest import Events, serving
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 Rows = dict[tuple[str, int], tuple[int, int, int]]
@@ -238,7 +238,7 @@ async def test_what_a_group_cannot_be_put_to_is_said_partition_by_partition() ->
         assert await stands(client, all_of("g")) == {("t", 0): (0, 5, 0)}
 
 
-async def test_a_group_forgets_topics_and_is_new_to_them() -> None:
+async def test_a_group_forgets_topics_and_is_new_to_them(events: Events) -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", partitions=2)
         await client.create("u")
@@ -255,6 +255,15 @@ async def test_a_group_forgets_topics_and_is_new_to_them() -> None:
         assert [row.error_code for row in (await forget(client, "g", "t")).responses] == [UNKNOWN]
         assert [row.error_code for row in (await forget(client, "g", "u")).responses] == [0]
         assert await stands(client, all_of("g")) == {}
+    heard = [line for line in events if line["event"].startswith("group_offsets_")]
+    assert [(line["event"], line["group"], line["topics"]) for line in heard] == [
+        ("group_offsets_altered", "g", "t, u"),
+        ("group_offsets_deleted", "g", "t"),
+        ("group_offsets_deleted", "g", "u"),
+    ]
+    assert {(line["asked_by"], line["asked_from"]) for line in heard} == {
+        ("User:ANONYMOUS", "127.0.0.1")
+    }
 
 
 async def test_a_group_with_members_stays_where_it_is() -> None:

@@ -38,7 +38,9 @@ TOPICS = topics_of(**{"in": 4, "log": 4})
 
 
 def group(*, size_max: int = 100, standbys: int = 0, initial_delay_ms: int = 0) -> StreamsGroup:
-    return StreamsGroup("g", SESSION_MS, size_max, standbys, initial_delay_ms)
+    return StreamsGroup(
+        "g", SESSION_MS, size_max, standbys=standbys, initial_delay_ms=initial_delay_ms
+    )
 
 
 def tasks(*numbers: int, copies: tuple[int, ...] = ()) -> Tasks:

@@ -103,7 +103,8 @@ def test_a_listener_may_have_rules_of_its_own() -> None:
     config = merge({**told, "listener_name_out_ssl_principal_mapping_rules": "RULE:x/y/"})
     assert config.of_listener("OUT", "ssl_principal_mapping_rules") == "RULE:x/y/"
     assert config.of_listener("IN", "ssl_principal_mapping_rules") == "DEFAULT"
-    with pytest.raises(InvalidConfig, match="neither DEFAULT nor"):
+    own = "^listener_name_out_ssl_principal_mapping_rules: 'x' is neither DEFAULT nor"
+    with pytest.raises(InvalidConfig, match=own):
         merge({**told, "listener_name_out_ssl_principal_mapping_rules": "x"})
 
 

@@ -372,6 +372,7 @@ async def test_what_may_be_torn_is_aborted_before_anybody_commits_it_also_where_
             return bool(events.named("transaction_not_recorded"))
 
         await until(has_failed)
+        assert "a" in events.named("transaction_not_recorded")[0]["transactional_ids"]
         again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
         assert await again.end(commit=True) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         image = disk.after_kill()

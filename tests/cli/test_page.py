@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker
+from segbroker.client import Security
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -117,6 +118,15 @@ def test_the_pages_name_every_option() -> None:
                     re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page) for name in names
                 )
                 assert found, f"{' '.join(words)} {'/'.join(option.opts)}"
+
+
+def test_the_page_names_every_property_of_a_connection() -> None:
+    with pytest.raises(ValueError, match="known are") as refused:
+        Security.from_properties({"none": ""})
+    for name in str(refused.value).partition("known are ")[2].split(", "):
+        # That of an id that has two names is written once.
+        short = name.replace("sasl.oauthbearer.client.credentials", "….client.credentials")
+        assert f"`{name}`" in CLI or f"`{short}`" in CLI, name
 
 
 def test_lists_of_commands_cut_no_sentence_off() -> None:

@@ -367,6 +367,17 @@ def test_what_repairs_have_kept_aside_is_told_as_that(data: Path) -> None:
     assert found["action"] == "they are left; nothing reads them, and they may be deleted"
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "notes.tmp", "notes.cleaned", "t.manifest.tmp"])
+def test_a_file_of_somebody_beside_a_log_is_told_and_left(name: str, data: Path) -> None:
+    path = folder(data) / name
+    path.write_bytes(b"mine")
+    _, result = verify(data)
+    (found,) = result["findings"]
+    assert (found["path"], found["text"]) == (str(path), "not a file of a log")
+    verify(data, "--repair")
+    assert path.read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("kind", LEFTOVERS)
 def test_what_a_crash_leaves_is_a_note_and_no_damage(kind: str, torn: Path) -> None:
     do, text = LEFTOVERS[kind]
@@ -494,6 +505,9 @@ def test_a_damaged_snapshot_of_the_metadata_is_explained(data: Path) -> None:
     assert finding["text"].startswith("the metadata is damaged at byte 24")
     assert "backup" in finding["action"]
     assert in_process("verify", "--repair", str(data)).returncode == 8
+    served = segbroker("serve", "--data", str(data), "--listen", "127.0.0.1:0")
+    assert served.returncode == 8, "a service manager does not try again: docs/operations.md"
+    assert b"does not match its size or checksum" in served.stderr
 
 
 def test_a_snapshot_of_a_later_version_is_no_damage_that_a_backup_would_help(data: Path) -> None:
@@ -508,6 +522,9 @@ def test_a_snapshot_of_a_later_version_is_no_damage_that_a_backup_would_help(dat
     assert finding["action"] == "it does not start: a later version wrote it"
     shown = segbroker("dump", "--json", str(snapshot))
     assert shown.returncode == 8
+    served = segbroker("serve", "--data", str(data), "--listen", "127.0.0.1:0")
+    assert served.returncode == 8, "no restart mends it"
+    assert b"Hint: a later version wrote it" in served.stderr
     assert f"has format {content[5]}" in shown.stdout.decode()
 
 

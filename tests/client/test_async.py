@@ -578,10 +578,15 @@ def test_calls_that_ask_for_the_same_missing_topic_at_once_hear_the_same(
 def test_another_task_may_close_a_client_within_its_block(
     kind: type[Any], daemon: Daemon, topic: str, run: Run
 ) -> None:
-    """As one that waits for the signal to end."""
+    """As one that waits for the signal to end; the end of the block may be the caller's own."""
     with Admin(daemon.address) as admin:
         admin.create_topic(topic)
     is_member = kind in (AsyncConsumer, AsyncShareConsumer)
+
+    async def ends(client: Any, *_: object) -> None:  # noqa: ANN401 - of any kind
+        await client.aclose()
+
+    own = type("Own", (kind,), {"__aexit__": ends})
 
     async def use(client: Any) -> None:  # noqa: ANN401 - of any kind
         if is_member:
@@ -592,7 +597,7 @@ def test_another_task_may_close_a_client_within_its_block(
             await client.send(topic, b"v")
 
     async def main() -> None:
-        client = kind(daemon.address, topic, group=topic) if is_member else kind(daemon.address)
+        client = own(daemon.address, topic, group=topic) if is_member else own(daemon.address)
         async with anyio.create_task_group() as tasks, client:
             await use(client)
             async with anyio.create_task_group() as others:

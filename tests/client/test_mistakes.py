@@ -139,6 +139,7 @@ def test_a_commit_may_have_all_the_time_and_none_that_is_no_number(
 ) -> None:
     with Consumer(daemon.address, topic, group=topic) as member:
         member.commit({}, timeout=math.inf)
+        member.commit({}, timeout=-math.inf)
         with pytest.raises(TypeError, match="timeout='5' is not a number of seconds"):
             member.commit({}, timeout="5")  # type: ignore[arg-type]  # the mistake
 
@@ -246,7 +247,16 @@ def test_a_name_that_no_request_can_carry_is_refused_at_once_and_the_client_goes
             with pytest.raises(ValueError, match=sentence):
                 send()
         producer.send(topic, b"value").result(60)
-    with Consumer(daemon.address, stop_at_end=True) as consumer:
+    many = [f"{topic}-{number}" for number in range(10_001)]
+    with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: consumer.subscribe(many),
+            lambda: consumer.assign([(each, 0) for each in many]),
+            lambda: consumer.assign([(topic, number) for number in range(100_001)]),
+        )
+        for too_many in calls:
+            with pytest.raises(ValueError, match="at most"):
+                too_many()
         for read in (
             lambda: consumer.subscribe([topic, name]),
             lambda: consumer.assign([(topic, 0), (name, 0)]),
@@ -256,7 +266,6 @@ def test_a_name_that_no_request_can_carry_is_refused_at_once_and_the_client_goes
         ):
             with pytest.raises(ValueError, match=sentence):
                 read()
-        consumer.subscribe([topic])
         assert len(list(consumer)) == 2
     with Consumer(daemon.address, topic, group=topic, stop_at_end=True) as member:
         for of_group in (

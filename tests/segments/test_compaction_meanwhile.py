@@ -351,11 +351,11 @@ def test_a_segment_that_retention_takes_before_a_cleaning_has_opened_it_is_not_d
         roll(log)
     opened, index_of = log.handler._log, SealedFiles.index
 
-    def taken_first(files: SealedFiles, number: int, base: int, size: int, tag: int) -> BlockIndex:
-        if opened.sealed.first_number <= number:
+    def taken_first(files: SealedFiles, row: Row) -> BlockIndex:
+        if opened.sealed.first_number <= row.number:
             evict(opened, 1, GapReason.TTL)
             unlink_doomed(opened)
-        return index_of(files, number, base, size, tag)
+        return index_of(files, row)
 
     with monkeypatch.context() as patched, capture_logs() as told:
         patched.setattr(SealedFiles, "index", taken_first)
@@ -454,12 +454,10 @@ def test_an_offset_by_time_is_found_in_the_segment_that_is_there_when_it_is_look
     cold(log)
     index_of = SealedFiles.index
 
-    def cleaned_first(
-        files: SealedFiles, number: int, base: int, size: int, tag: int
-    ) -> BlockIndex:
+    def cleaned_first(files: SealedFiles, row: Row) -> BlockIndex:
         monkeypatch.setattr(SealedFiles, "index", index_of)
         log.clean_sealed()
-        return index_of(files, number, base, size, tag)
+        return index_of(files, row)
 
     assert log.handler.offset_for_timestamp(at_ms) == (wanted, at_ms)
     cold(log)

@@ -107,6 +107,24 @@ def readable(handler: DiskHandler) -> list[int]:
     return offsets
 
 
+def segment_that_forgets() -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
+    """Three records are acknowledged; the next sync of their segment fails, and forgets them."""
+    disk = TreacherousStorage(forgets=True)
+    manager, handler = partition_on(disk)
+    for number in range(3):
+        write(handler, number)
+    assert handler.high_watermark == 3
+    disk.fails = ("segment_",)
+    return disk, manager, handler
+
+
+def check_acknowledged(disk: TreacherousStorage, handler: DiskHandler) -> None:
+    """Only the WAL has what was acknowledged: nothing may void its frames."""
+    assert handler.read_only is not None
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        assert readable(manager_on(image).get_handler("t", 0)) == [0, 1, 2]
+
+
 def test_after_a_failed_sync_the_log_goes_on_in_new_files() -> None:
     disk = TreacherousStorage()
     manager, handler = partition_on(disk, DISK)
@@ -229,20 +247,12 @@ def test_behind_what_memory_lost_with_the_sync_nothing_is_kept_that_nobody_was_t
 
 
 def test_what_a_segment_lost_the_write_ahead_log_brings_back_at_the_next_start() -> None:
-    disk = TreacherousStorage(forgets=True)
-    manager, handler = partition_on(disk)
-    for n in range(3):
-        write(handler, n)
-    assert handler.high_watermark == 3
-    disk.fails = ("segment_",)
+    disk, manager, handler = segment_that_forgets()
     assert not handler.wal_checkpoint()
     disk.fails = ()
     for second in range(5, 100):
         manager.housekeeping(second * 1_000)
-    assert handler.read_only is not None, "the WAL has it, so nothing may void its frames"
-    for image in (disk.after_kill(), disk.after_power_cut()):
-        again = manager_on(image).get_handler("t", 0)
-        assert readable(again) == [0, 1, 2]
+    check_acknowledged(disk, handler)
 
 
 def test_after_a_failed_sync_of_the_write_ahead_log_it_goes_on_in_another_file() -> None:

@@ -4,10 +4,12 @@ broken, and what is written at once comes in turn."""
 import errno
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.relief import LOOKS_EVERY
 from segbroker.segments.directory.unopened import PEEKS_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.relieving import NoDescriptor, RelievingStorage
@@ -325,6 +327,45 @@ def test_a_burst_that_is_faster_than_the_disk_is_refused_for_a_moment_and_goes_o
     manager.close()
     assert not manager.open_logs.full_count
     assert not disk.open_count
+
+
+def test_what_is_synced_for_others_parks_at_once_and_they_look_for_it_seldom() -> None:
+    disk = SlowDisk()
+    manager = DiskManager("/data", storage=disk, flushers=1, now_ms=NOW_MS)
+    manager.open()
+    settings = {**SMALL.overrides, "durability": "memory"}
+    manager.create_topic("t", PARTITIONS, TopicConfig(settings))
+    handlers = [manager.get_handler("t", n) for n in range(PARTITIONS)]
+    manager.limit_open(files_max=4, logs_max=4, logs_most=8)
+    manager.keep_house_now(NOW_MS + 1_000)  # all are parked
+    looks = 0
+    park_some = manager.open_logs.park_some
+
+    def counted() -> int:
+        nonlocal looks
+        looks += 1
+        return park_some()
+
+    manager.open_logs.park_some = counted  # type: ignore[method-assign]  # nobody else counts them
+    disk.go.clear()
+    for handler in handlers[:8]:
+        append(handler, batch_of(b"v"))
+    refused = 20 * LOOKS_EVERY
+    for _ in range(refused // (PARTITIONS - 8)):
+        for handler in handlers[8:]:
+            with pytest.raises(DiskFull, match="8 partitions are being written"):
+                append(handler, batch_of(b"v"))
+    assert looks <= refused // LOOKS_EVERY + 1
+    disk.go.set()
+    waiting = handlers[8:]
+    deadline = time.monotonic() + 60
+    while waiting and time.monotonic() < deadline:  # as their producers come again
+        with suppress(DiskFull):
+            assert append(waiting[0], batch_of(b"v")).base_offset == 0
+            del waiting[0]
+    assert not waiting
+    assert len(manager.open_logs) <= 8
+    manager.close()
 
 
 def test_a_full_segment_that_finds_no_descriptor_for_its_index_is_sealed_later() -> None:

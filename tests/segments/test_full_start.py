@@ -4,6 +4,7 @@ import errno
 import re
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.checks.directory_check import DirectoryChecker
@@ -215,6 +216,22 @@ def test_the_reserve_is_not_made_of_the_last_room() -> None:
     manager.reserve.keep()
     assert disk.open(f"{DATA}/reserve").size() == RESERVE_BYTES
     manager.close()
+
+
+class NoMoreFiles(MemoryStorage):
+    """A volume with room, on which no file `reserve` can be made."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if create and path.endswith("/reserve"):
+            raise OSError(errno.ENOSPC, "no inode is left", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_why_the_reserve_is_not_made_is_told_where_there_is_nothing_of_it() -> None:
+    with capture_logs() as told, manager_on(NoMoreFiles()):
+        pass
+    (why,) = [line["error"] for line in told if line["event"] == "reserve_not_made"]
+    assert "no inode is left" in why
 
 
 class Silent(MemoryStorage):

@@ -79,6 +79,37 @@ def test_whatever_sync_of_a_start_fails_no_file_and_no_thread_stays() -> None:
     assert failures > 3  # threads sync as well, and what is theirs does not end a start
 
 
+def test_a_start_that_the_system_gives_too_few_threads_for_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = FailingStorage(a_disk_that_lost_power())
+    threads = set(threading.enumerate())
+    starts, left, failures = threading.Thread.start, 0, 0
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise RuntimeError("can't start new thread")
+        starts(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    manager = DiskManager("/data", storage=disk, wal=SMALL_WAL, now_ms=2_000)
+    while True:
+        left = failures
+        try:
+            manager.open()
+        except RuntimeError:
+            failures += 1
+        else:
+            break
+        assert disk.open_count == 0
+        assert not set(threading.enumerate()) - threads
+    monkeypatch.undo()
+    manager.close()
+    assert failures > 5
+
+
 def test_a_start_that_failed_is_tried_again_by_the_same_manager() -> None:
     image = a_disk_that_lost_power()
     disk = FailingStorage(image)

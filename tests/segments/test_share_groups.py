@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from uuid import UUID
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from segbroker.segments.metadata.control import Event, apply_all
@@ -59,6 +59,7 @@ def by_offset(rows: list[Span]) -> dict[int, tuple[int, int]]:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(spans(), spans(), st.integers(0, OFFSET_MAX))
+@example([Span(0, 5, 2, 1)], [], 3)  # one that the start cuts
 def test_spans_laid_over_others_are_as_offset_by_offset(
     before: list[Span], above: list[Span], start: int
 ) -> None:

@@ -12,8 +12,12 @@ import pytest
 from segbroker.segments.errors import DiskFull
 from segbroker.segments.partition.handler import DiskHandler
 
-from .test_failures import TreacherousStorage, partition_on, readable, write
-from .tools import manager_on
+from .test_failures import (
+    TreacherousStorage,
+    check_acknowledged,
+    segment_that_forgets,
+    write,
+)
 
 
 def fill(disk: TreacherousStorage, handler: DiskHandler) -> None:
@@ -24,20 +28,8 @@ def fill(disk: TreacherousStorage, handler: DiskHandler) -> None:
     disk.full = False
 
 
-def check_acknowledged(disk: TreacherousStorage, handler: DiskHandler) -> None:
-    """Only the WAL has what was acknowledged: nothing may void its frames."""
-    assert handler.read_only is not None
-    for image in (disk.after_kill(), disk.after_power_cut()):
-        assert readable(manager_on(image).get_handler("t", 0)) == [0, 1, 2]
-
-
 def test_a_sync_that_fails_after_the_disk_was_found_full_is_not_forgotten() -> None:
-    disk = TreacherousStorage(forgets=True)
-    manager, handler = partition_on(disk)
-    for number in range(3):
-        write(handler, number)
-    assert handler.high_watermark == 3
-    disk.fails = ("segment_",)
+    disk, manager, handler = segment_that_forgets()
     disk.meanwhile = lambda: fill(disk, handler)
     assert not handler.wal_checkpoint()
     disk.fails = ()
@@ -76,10 +68,7 @@ class ToldLock:
 
 
 def test_a_log_is_not_opened_again_before_the_sync_that_goes_on_has_ended() -> None:
-    disk = TreacherousStorage(forgets=True)
-    manager, handler = partition_on(disk)
-    for number in range(3):
-        write(handler, number)
+    disk, manager, handler = segment_that_forgets()
     told = ToldLock(handler._log.sync_lock)
     handler._log.sync_lock = told  # type: ignore[assignment]  # a lock in all that is asked of it
     ticking = threading.Thread(target=lambda: manager.housekeeping(5_000))
@@ -90,7 +79,6 @@ def test_a_log_is_not_opened_again_before_the_sync_that_goes_on_has_ended() -> N
         ticking.start()
         told.wanted.wait()
 
-    disk.fails = ("segment_",)
     disk.meanwhile = meanwhile
     assert not handler.wal_checkpoint()
     ticking.join()

@@ -56,7 +56,8 @@ def test_what_a_start_kept_is_not_overwritten_by_what_a_checkpoint_keeps() -> No
     disk = MemoryStorage()
     wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=at_once)
     wal.open()
-    wal.absorbed({(TOPIC, 1): [batches(b"of the start")]})
+    wal.keep({(TOPIC, 1): [batches(b"of the start")]}, {})
+    wal.absorbed()
     failed, other = Writer(wal, 2), Writer(wal, 3)
     failed.can_checkpoint = False
     failed.append(b"of the checkpoint")

@@ -198,7 +198,8 @@ def test_a_start_keeps_frames_also_where_the_directory_for_them_is_gone() -> Non
     disk.rmdir(FOLDER)
     wal = Wal(disk, ROOT, TWO_SHARDS, threaded=False, call_soon=at_once)
     wal.open()
-    wal.absorbed({(TOPIC, 1): FRAMES[:1]})
+    wal.keep({(TOPIC, 1): FRAMES[:1]}, {})
+    wal.absorbed()
     assert kept(replayed(disk.after_power_cut(), TWO_SHARDS)) == [(1, 10)]
 
 

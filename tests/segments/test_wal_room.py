@@ -298,7 +298,7 @@ def test_a_checkpoint_that_frees_nothing_while_a_file_is_ready_refuses_nobody_la
     thread, told = asking(supply)
     thread.join(0.2)  # who is refused hears of it at once
     files.recycle(used)
-    supply.freed()
+    supply.prepare_soon()
     assert isinstance(told.get(timeout=60), WalFile)
 
 
@@ -354,7 +354,7 @@ def test_who_waits_for_room_is_not_refused_for_what_was_mended_before() -> None:
     # A checkpoint freed nothing | a file was made all the same, and taken | another is waited for
     waiting = Waiting(refused_before=True)
     waiting.files.recycle(waiting.used)
-    waiting.supply.freed()
+    waiting.supply.prepare_soon()
     until(lambda: bool(waiting.told))
     assert isinstance(waiting.told[0], WalFile)
 

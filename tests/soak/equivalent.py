@@ -118,13 +118,6 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("truncating", "truncate_log", "file.fdatasync()", "pass", 0): (
         "second line: the opening that follows syncs what it keeps"
     ),
-    (
-        "unfinished",
-        "is_segment",
-        "found.tail is not Tail.WHOLE or found.next_offset != row.end_offset",
-        "(found.tail is not Tail.WHOLE)",
-        0,
-    ): ("second line: the tag is made of all batches"),
     ("producer_snapshot", "save_producers", "log.producers_saved = taken.end_offset", "pass", 0): (
         "cost: a snapshot that says nothing new"
     ),

@@ -15,8 +15,8 @@ class GatedStorage(MemoryStorage):
     """Beyond MemoryStorage: gates that are open until they are closed.
 
     `syncs` holds fdatasync up, `reads` reads from the disk; while `cached` is false nothing is
-    read from memory; `sync_error` is what every sync raises; a write that has `refused` in it
-    fails, one that has `held` in it closes `syncs`.
+    read from memory; `sync_error` is what every sync raises, `read_error` every read from the disk;
+    a write that has `refused` in it fails, one that has `held` in it closes `syncs`.
     """
 
     def __init__(self, image: MemoryStorage | None = None) -> None:
@@ -30,6 +30,7 @@ class GatedStorage(MemoryStorage):
         self.reads.set()
         self.cached = True
         self.sync_error: OSError | None = None
+        self.read_error: OSError | None = None
         self.refused: bytes | None = None
         self.held: bytes | None = None
         self._held_below: str | None = None
@@ -82,6 +83,8 @@ class _GatedFile:
 
     def pread(self, buffer: memoryview, position: int) -> int:
         _pass(self._disk.reads)
+        if self._disk.read_error is not None:
+            raise self._disk.read_error
         return self._file.pread(buffer, position)
 
     def pread_nowait(self, buffer: memoryview, position: int) -> int | None:

@@ -502,8 +502,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "who_opens_a_settled_log_forgets_how_far_it_reached",
         "resuming",
-        "            is_open = ceiling is not None and ceiling.boot != SETTLED\n",
-        "            is_open = ceiling is not None\n",
+        "            return boot != SETTLED\n",
+        "            return state.ceiling(one.key) is not None\n",
         "tests.segments.test_parts_of_a_backup:"
         "test_what_an_orderly_stop_has_settled_vouches_in_every_later_life",
     ),
