@@ -77,7 +77,11 @@ class Relief:
         housekeeper = self._housekeeper
         if housekeeper is not None and not self._is_asked:
             self._is_asked = True
-            housekeeper.submit(self._sync_soon)
+            try:
+                housekeeper.submit(self._sync_soon)
+            except BaseException:  # for want of memory: it is asked for again
+                self._is_asked = False
+                raise
         return False
 
     def make_room(self) -> None:

@@ -5,20 +5,29 @@ import errno
 import threading
 import time
 from contextlib import suppress
+from queue import SimpleQueue
 
 import pytest
 
+from segbroker.segments import background
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.relief import LOOKS_EVERY
 from segbroker.segments.directory.unopened import PEEKS_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.relieving import NoDescriptor, RelievingStorage
-from segbroker.segments.errors import CorruptSegment, DiskFull, PartitionDamaged, StorageError
+from segbroker.segments.errors import (
+    CorruptSegment,
+    DiskFull,
+    PartitionDamaged,
+    PartitionReadOnly,
+    StorageError,
+)
 from segbroker.segments.log.caches import GIVEN_AT_ONCE, LOOKS_MAX, OpenLogs
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_damage import flipped
 from .tools import SMALL, append, batch_of, offsets_in, read_from
+from .wal_writing import until
 
 PARTITIONS = 40
 NOW_MS = 1_700_000_000_000
@@ -365,6 +374,43 @@ def test_what_is_synced_for_others_parks_at_once_and_they_look_for_it_seldom() -
             del waiting[0]
     assert not waiting
     assert len(manager.open_logs) <= 8
+    manager.close()
+
+
+def test_syncs_that_could_not_be_asked_for_to_make_room_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = 0
+
+    class Queue(SimpleQueue[object]):
+        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+            nonlocal refused
+            if getattr(item, "__qualname__", "") == "Relief._sync_soon" and not refused:
+                refused += 1
+                raise MemoryError
+            super().put(item, block, timeout)
+
+    monkeypatch.setattr(background, "SimpleQueue", Queue)
+    disk = FewDescriptors(1000)
+    manager = DiskManager("/data", storage=disk, flushers=1, now_ms=NOW_MS)
+    manager.open()
+    settings = {**SMALL.overrides, "durability": "memory"}
+    manager.create_topic("t", PARTITIONS, TopicConfig(settings))
+    handlers = [manager.get_handler("t", n) for n in range(PARTITIONS)]
+    manager.limit_open(files_max=4, logs_max=4, logs_most=8)
+    manager.keep_house_now(NOW_MS + 1_000)  # all are parked
+    for handler in handlers[:8]:
+        append(handler, batch_of(b"v"))
+    with pytest.raises(PartitionReadOnly, match="MemoryError"):
+        append(handlers[8], batch_of(b"v"))
+    assert refused
+
+    def finds_room() -> bool:
+        with suppress(DiskFull):
+            append(handlers[9], batch_of(b"v"))
+        return handlers[9].log_end_offset == 1
+
+    until(finds_room)
     manager.close()
 
 
