@@ -20,7 +20,6 @@ Invariant: a file is freed only after everything in it is durable elsewhere, and
 for the ends of the logs that it spoke of (vouching.py).
 """
 
-import errno
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from typing import Final
 
 import structlog
 
-from ..background import Housekeeper
+from ..background import Housekeeper, error_to_tell
 from ..disk.storage import Storage, is_cut_off, make_dirs
 from ..witness import WAL_FROM, say_least, witness_folder
 from .files import (
@@ -375,15 +374,13 @@ class Wal:
                     try:
                         self._free_files(shard)
                     except OSError as exc:
+                        shard.supply.nothing_freed(exc)  # first: there may be no memory to tell
                         self._told = exc.errno
                         if exc.errno != told:  # every write that finds no room asks for another
                             log.error("wal_checkpoint_failed", error=str(exc))
-                        shard.supply.nothing_freed(exc)
                     except Exception as exc:  # a mistake of ours: a writer may wait for room
+                        shard.supply.nothing_freed(error_to_tell(exc, "a checkpoint crashed"))
                         log.exception("wal_checkpoint_crashed")
-                        shard.supply.nothing_freed(
-                            OSError(errno.EIO, f"a checkpoint crashed: {exc!r}")
-                        )
                 else:
                     shard.supply.nothing_to_free()
 
