@@ -110,7 +110,8 @@ class TopicExists(StorageError):
 
 
 class TopicCollides(StorageError):
-    """A topic is there whose name differs from this one in `.` and `_` only."""
+    """A topic is there whose name differs from this one in `.` and `_` only; or in nothing that the
+    file system looks at."""
 
     def __init__(self, name: str, existing: str) -> None:
         super().__init__(f"Topic '{name}' collides with existing topic: {existing}")

@@ -8,9 +8,9 @@
 | it was made since it was looked for              | 6 NOT_LEADER_OR_FOLLOWER          |
 | acks is none of 0, 1, -1                         | 21 INVALID_REQUIRED_ACKS          |
 | the disk is too far behind (ingest.py)           | 19 NOT_ENOUGH_REPLICAS            |
-| the partition is read-only                       | 56 KAFKA_STORAGE_ERROR, and why   |
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |
+| the partition is read-only                       | 56 KAFKA_STORAGE_ERROR, and why   |
 | transactional, but not of its producer's open transaction           | 47, 48, 49, 19, 120 |
 | of transaction version 2, the first here, its sequence is not 0     | 45                  |
 | zstd before Produce 7                            | 76 UNSUPPORTED_COMPRESSION_TYPE   |
@@ -78,12 +78,13 @@ def append_batch(
     """
     try:
         partition = partition_to_append(core, api_version, acks, name, index)
-        if (failure := partition.handler.read_only) is not None:
-            raise failure  # first: told that it is out of order, librdkafka begins another epoch,
-            # and what the log has of the one before is stored twice
         if not isinstance(records, memoryview) or not records:
             raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
         batch = check_batch(records)
+        if (failure := partition.handler.read_only) is not None:
+            # Before its order is asked: told that it is out of order, librdkafka begins another
+            # epoch, and what the log has of the one before is stored twice.
+            raise failure.with_traceback(None)
         if batch.attributes or transactional_id is not None:
             _check_attributes(batch, partition, api_version, is_anew=is_anew)
             if batch.is_transactional or transactional_id is not None:

@@ -157,7 +157,7 @@ class NewSegment:
 
     def _close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            close_all([self._file])
 
 
 def swap_in(log: PartitionLog, new: NewSegment) -> bool:

@@ -119,15 +119,16 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
 
 
 def move_to_grave(storage: Storage, path: str, grave: str, *, links: int) -> bool:
-    """Rename the directory of a deleted topic.  False: its file system does not rename it, as an
-    overlay does not what a lower layer has, and it was removed where it was.  Raises OSError.
+    """Rename the directory of a deleted topic.  False: it cannot be renamed, as what the lower
+    layer of an overlay has, and was removed where it was.  Raises OSError, EBUSY where something is
+    mounted: what was in it is gone.
 
     links: as of `remove_tree`.
     """
     try:
         storage.rename(path, grave)
     except OSError as exc:
-        if exc.errno != errno.EXDEV:
+        if exc.errno not in (errno.EXDEV, errno.EBUSY):
             raise
         remove_tree(storage, path, links=links)
         return False

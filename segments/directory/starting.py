@@ -8,6 +8,7 @@ again from the WAL, which is emptied last.
 """
 
 import base64
+import errno
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
@@ -233,7 +234,14 @@ class Starting:
                 path = put_aside(self._storage, self._root, orphan, mark)
                 row = ReportRow("unknown_topic", path, orphan.topic, orphan.partition)
             else:
-                remove_orphan(self._storage, orphan, mark)
+                try:
+                    remove_orphan(self._storage, orphan, mark)
+                except OSError as exc:
+                    if exc.errno != errno.EBUSY:
+                        raise
+                    # Something is mounted there.  No topic of this name can be made meanwhile.
+                    log.warning("deleted_topic_not_removed", folder=path, error=str(exc))
+                    continue
                 row = ReportRow("orphan_removed", path)
             self._report.add(row)
         return missing

@@ -133,6 +133,10 @@ class TopicRegistry:
         topic_id = UUID(bytes=self._storage.random_bytes(16), version=4)
         epoch = self._known().first_epoch(new.name)
         if self._storage.exists(self._topic_folder(new.name)):
+            there = self._storage.listdir(f"{self._root}/topics")
+            if new.name not in there:  # a file system for which `A` and `a` are one
+                other = next((one for one in there if one.lower() == new.name.lower()), new.name)
+                raise TopicCollides(new.name, other)
             self._check_settled()
             self._bury(new.name, topic_id.hex)  # of an attempt that failed
         meta = TopicMeta(new.name, topic_id, new.partitions, new.config, epoch)

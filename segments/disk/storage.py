@@ -201,6 +201,14 @@ def size_of(storage: Storage, path: str) -> int:
         return file.size()
 
 
+def is_cut_off(storage: Storage, path: str, size: int) -> bool:
+    """Whether a file was removed, or has less than `size` bytes; not where that cannot be told."""
+    try:
+        return size_of(storage, path) < size
+    except OSError as exc:  # or the whole directory is away, which says so
+        return isinstance(exc, FileNotFoundError)
+
+
 def read_file_given(storage: Storage, path: str) -> bytearray:
     """As `read_file`, but with zeros in the place of what the disk does not give (EIO).  Raises
     OSError: any other, or EIO where it does not even open the file."""

@@ -342,7 +342,7 @@ class SegmentedLog:
     def _check_writable(self) -> None:
         self._check_open()
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)  # else it grows each time
 
     def _check_unreserved(self) -> None:
         self._check_writable()

@@ -46,7 +46,7 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from ..disk.storage import TEMPORARY, Storage, make_dirs, read_file, replace_file, size_of
+from ..disk.storage import TEMPORARY, Storage, is_cut_off, make_dirs, read_file, replace_file
 from ..errors import CorruptMetadata, CorruptSegment, as_os_error
 from ..told_once import ToldOnce
 from ..witness import SNAPSHOT, least, say_least, witness_folder
@@ -410,10 +410,7 @@ class MetadataLog:
             return  # another takes its place
         try:
             path = self._path(self._number)
-            try:
-                is_gone = size_of(self._storage, path) < self._saved_size
-            except OSError as exc:  # or the whole directory is away, which says so
-                is_gone = isinstance(exc, FileNotFoundError)
+            is_gone = is_cut_off(self._storage, path, self._saved_size)
         finally:
             self._saving.release()
         if is_gone and self.is_settled:

@@ -189,7 +189,7 @@ class DiskHandler(MendingPartition):
         a descriptor: it was not begun, and the next may succeed.
         """
         if self.read_only is not None:
-            raise self.read_only
+            raise self.read_only.with_traceback(None)
         opened = self._log
         # A marker is appended whatever the topic says: its transaction would be open for ever.
         if not header.is_control:
@@ -248,7 +248,7 @@ class DiskHandler(MendingPartition):
         was done.  Raises PartitionReadOnly (DiskFull).
         """
         if self.read_only is not None:
-            raise self.read_only
+            raise self.read_only.with_traceback(None)
         opened = self._log
         if not self._is_plain or (self.ceiling is None and not self._journaling.takes(len(run))):
             return None
@@ -311,7 +311,7 @@ class DiskHandler(MendingPartition):
         failed write or sync; damage is no reason: what was acknowledged in front of it is due."""
         failure = self.read_only
         if failure is not None and self.is_poisoned:
-            raise failure
+            raise failure.with_traceback(None)
         opened = self._log
         try:
             end_offset = opened.sync()
@@ -505,7 +505,7 @@ class DiskHandler(MendingPartition):
         """
         opened = self._log
         if self.read_only is not None and not isinstance(self.read_only, DiskFull):
-            raise self.read_only
+            raise self.read_only.with_traceback(None)
         high_watermark = self.high_watermark
         if offset == -1:
             offset = high_watermark

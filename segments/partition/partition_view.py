@@ -34,6 +34,7 @@ class PartitionView:
         self.partition = partition
         self.high_watermark = opened.log_end_offset
         self.read_only: PartitionReadOnly | None = None
+        """Raised again and again, without its traceback: else that grows each time."""
         self._log = opened
 
     # What it is
@@ -132,7 +133,7 @@ class PartitionView:
         NoDescriptor.
         """
         if self.read_only is not None and isinstance(self.read_only, PartitionRefused):
-            raise self.read_only
+            raise self.read_only.with_traceback(None)
         opened, end = self._log, self.high_watermark if up_to is None else up_to
         if opened.active.file is None and opened.sealed.end_offset <= offset < end:
             opened.open_logs.make_way(opened.active.path)  # the read will open it

@@ -57,7 +57,7 @@ class Rolled(Protocol):
 class Rolling:
     """The requests of one partition.  `log` gives the log that is open now."""
 
-    __slots__ = ("_housekeeper", "_log", "_maker", "_making", "_owner", "_sealing")
+    __slots__ = ("_given_up", "_housekeeper", "_log", "_maker", "_making", "_owner", "_sealing")
 
     def __init__(
         self,
@@ -72,10 +72,13 @@ class Rolling:
         self._housekeeper = housekeeper
         self._making = False
         self._sealing = False
+        self._given_up = -1
+        """The number of the segment behind which none could be made ahead: that was tried once, for
+        it would be tried again, and told, at each append."""
 
     def rolled(self, opened: PartitionLog) -> None:
         """Have the next segments made and a group of full ones sealed, off this thread."""
-        if opened.wants_ready and not self._making:
+        if opened.wants_ready and not self._making and opened.active.number != self._given_up:
             self._making = True
             try:
                 self._maker.submit(self._make_ready)
@@ -100,8 +103,9 @@ class Rolling:
         opened = self._log()
         if self._owner.read_only is not None or opened.is_closed:
             return
+        number = opened.active.number
         try:
-            opened.ready.make(opened.active.number)
+            opened.ready.make(number)
             if len(opened.ready):
                 opened.open_logs.add(opened)  # it may have parked meanwhile
         except NoDescriptor:
@@ -110,6 +114,7 @@ class Rolling:
             if opened is self._log():  # else it was opened again meanwhile, with names of its own
                 self._owner.names_failed(exc)
         except OSError as exc:
+            self._given_up = number
             log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
 
     def _seal(self) -> None:

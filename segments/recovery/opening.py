@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Decision, stamp_of
-from ..disk.storage import Storage, make_dirs, read_file, write_all
+from ..disk.storage import Storage, close_all, make_dirs, read_file, write_all
 from ..errors import PartitionForeign, PartitionMissing
 from ..files.copies import keep_copies
 from ..files.manifest import start_row
@@ -256,10 +256,7 @@ class _Opening:
 
     def close(self) -> None:
         """Give back the files: it is not served."""
-        for segment in self.unsealed:
-            if segment.file is not None:
-                segment.file.close()
-                segment.file = None
+        close_all(file for segment in self.unsealed for file in segment.unused())
         if self._opened is not None:
             self._opened.release()
 

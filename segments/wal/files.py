@@ -44,6 +44,7 @@ from ..disk.storage import (
     StorageFile,
     check_room,
     close_all,
+    is_cut_off,
     make_dirs,
     size_of,
     write_all,
@@ -59,7 +60,7 @@ from .frames import (
     frames_end,
     header_blocks,
 )
-from .kept import copy_out, kept_path, lacks_kept, remove_kept, spent_path, write_kept
+from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
 from .markers import (
     KEPT,
     WAL,
@@ -333,7 +334,7 @@ class ShardFiles:
     def lacks_kept(self, number: int) -> bool:
         """Whether somebody has removed the newest kept file of ENDs, or cut it off; not where that
         cannot be told.  Blocking."""
-        return lacks_kept(self._storage, self.folder, number, self._kept_size)
+        return is_cut_off(self._storage, kept_path(self.folder, number), self._kept_size)
 
     def remove_kept(self, number: int) -> None:
         """Others say all that this one says; again after a failure.  Raises OSError."""

@@ -22,6 +22,7 @@ for the ends of the logs that it spoke of (vouching.py).
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -30,7 +31,7 @@ from typing import Final
 import structlog
 
 from ..background import Housekeeper, error_to_tell
-from ..disk.storage import Storage, make_dirs
+from ..disk.storage import Storage, is_cut_off, make_dirs
 from ..witness import WAL_FROM, say_least, witness_folder
 from .files import (
     SMALL_FILE_BYTES,
@@ -45,7 +46,7 @@ from .files import (
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
-from .kept import SHARD_OF_STARTS, kept_path, lacks_kept, write_kept
+from .kept import SHARD_OF_STARTS, kept_path, write_kept
 from .markers import KEPT, Marked, marked, remove_markers
 from .reached import Reached, forget_reached, say_reached
 from .recall import frames_in
@@ -155,6 +156,8 @@ class Wal:
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = False
+        self._told: int | None = None
+        """The errno that the last checkpoint has failed with; None: it has not."""
         self._maker: Housekeeper | None = None
         self._checkpointer: Housekeeper | None = None
 
@@ -366,16 +369,21 @@ class Wal:
         with self._checkpointing:
             self._checkpoint_asked = False
             self.checkpoints += 1
+            told, self._told = self._told, None
             for shard in self._shards:
                 if shard.full:
                     try:
                         self._free_files(shard)
                     except OSError as exc:
-                        shard.supply.nothing_freed(exc)  # first: there may be no memory to tell
-                        log.error("wal_checkpoint_failed", error=str(exc))
+                        shard.supply.nothing_freed(exc)
+                        self._told = exc.errno
+                        if exc.errno != told:  # every write that finds no room asks for another
+                            with suppress(MemoryError):  # the other shards are looked at as well
+                                log.error("wal_checkpoint_failed", error=str(exc))
                     except Exception as exc:  # a mistake of ours: a writer may wait for room
                         shard.supply.nothing_freed(error_to_tell(exc, "a checkpoint crashed"))
-                        log.exception("wal_checkpoint_crashed")
+                        with suppress(MemoryError):
+                            log.exception("wal_checkpoint_crashed")
                 else:
                     shard.supply.nothing_to_free()
 
@@ -427,12 +435,12 @@ class Wal:
         if self._kept_by_start is None:
             return
         number, size = self._kept_by_start
-        folder = shard_folder(self._root, SHARD_OF_STARTS)
-        if not lacks_kept(self._storage, folder, number, size):
+        path = kept_path(shard_folder(self._root, SHARD_OF_STARTS), number)
+        if not is_cut_off(self._storage, path, size):
             self._misses_kept = False  # should it have been put back
             return
         if not self._misses_kept:
-            log.error("wal_file_removed", path=kept_path(folder, number))
+            log.error("wal_file_removed", path=path)
         self._misses_kept = True
         if all(shard.keep_anew() for shard in self._shards):
             self._shards[SHARD_OF_STARTS].vouching.remove(number)

@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from ..disk.storage import TEMPORARY, Buffer, Storage, make_dirs, size_of, write_temporary
+from ..disk.storage import TEMPORARY, Buffer, Storage, make_dirs, write_temporary
 from .frames import (
     FRAMES_BEGIN,
     HEADER_AT_END,
@@ -116,15 +116,6 @@ def write_kept(
         parts += encode_frame(frame, lsn, 0, salt)
     header = Header(SHARD_OF_STARTS, 0, number, salt, owner=owner)
     return _write(storage, folder, header, parts, naming)
-
-
-def lacks_kept(storage: Storage, folder: str, number: int, size: int) -> bool:
-    """Whether somebody has removed a kept file of so many bytes, or cut it off; not where that
-    cannot be told.  Blocking."""
-    try:
-        return size_of(storage, kept_path(folder, number)) < size
-    except OSError as exc:
-        return isinstance(exc, FileNotFoundError)
 
 
 def remove_kept(storage: Storage, folder: str, number: int, naming: Naming = ALONE) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+import traceback
 from array import array
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +17,12 @@ from segbroker.broker.loop import turn
 from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
 from segbroker.protocol.messages_core import (
     FetchResponse,
     MetadataRequest,
@@ -748,6 +755,41 @@ async def test_a_partition_that_refuses_damage_answers_with_an_error_from_then_o
         row = await client.fetch("t", 0)
         assert row.error_code == ErrorCode.POLICY_VIOLATION
         assert (await client.produce("t", b"more")).error_code == ErrorCode.POLICY_VIOLATION
+
+
+async def test_what_a_partition_refuses_again_and_again_is_not_remembered_each_time() -> None:
+    """Producers try for days where nobody looks: a reason that is raised keeps the frames that it
+    went through, and the requests in them."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=3_600_000) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", durability="disk", on_corruption="refuse")
+        await client.produce("t", b"value" * 100)
+        file = disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
+        file.pwrite(b"X", 200)
+        file.close()
+        assert (await client.fetch("t", 0)).error_code == ErrorCode.CORRUPT_MESSAGE
+        handler = broker.core.topics.served["t", 0].handler
+        deletion = DeleteRecordsRequestTopic(
+            name="t", partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=0)]
+        )
+        idempotent = produce_request("t", batch(b"more", producer=(7, 0, 0)))
+        for ask in (
+            lambda: client.produce("t", b"more"),
+            lambda: client.ask(idempotent, ProduceResponse, 9),
+            lambda: client.fetch("t", 0),
+            lambda: client.ask(
+                DeleteRecordsRequest(topics=[deletion], timeout_ms=0), DeleteRecordsResponse, 2
+            ),
+        ):
+            depths = []
+            for _ in range(2):
+                await ask()
+                assert handler.read_only is not None
+                depths.append(len([*traceback.walk_tb(handler.read_only.__traceback__)]))
+            assert depths[0] == depths[1]
 
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])

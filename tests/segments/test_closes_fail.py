@@ -16,6 +16,7 @@ from segbroker.segments.log.sealing import seal
 from segbroker.segments.names import LogPaths
 from segbroker.segments.partition.handler import DiskHandler
 
+from .compacted import Compacted
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
 
@@ -193,3 +194,17 @@ def test_what_is_deleted_goes_from_the_disk_where_each_close_fails() -> None:
     assert [disk.exists(paths.log(number)) for number in range(6)] == [False] * 4 + [True] * 2
     disk.most = 0
     manager.close()
+
+
+def test_a_log_is_cleaned_where_the_close_of_what_was_synced_fails() -> None:
+    disk = _Disk()
+    log = Compacted(disk)
+    for number in range(20):
+        log.send((b"%d" % (number % 3), b"%060d" % number))
+    disk.failing, disk.most, disk.suffix = 0, 1_000, ".cleaned"
+    log.clean()
+    assert disk.failing < 0, "a new segment was closed"
+    compacting = log.handler.compacting
+    assert (compacting.failures_count, compacting.cleanings_count) == (0, 1)
+    disk.most = 0
+    log.manager.close()

@@ -5,11 +5,13 @@ clean from then on and never reach the disk, whoever syncs the file again.
 """
 
 import errno
+import os
 import threading
 from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.protocol.record_batch import BatchHeader, check_batch, iter_batches, read_header
 from segbroker.segments.directory.manager import DiskManager
@@ -672,3 +674,28 @@ def test_who_asks_for_the_producers_does_not_wait_for_a_log_that_is_opened_again
     disk.meddle = meddle
     manager.housekeeping(5_000)
     assert handler.read_only is None
+
+
+def test_a_segment_that_cannot_be_made_ahead_is_told_once_until_the_next_roll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where there is no inode left, say: the half of a large segment has room for many appends."""
+    open_ = MemoryStorage.open
+    manager = manager_on(MemoryStorage())
+    manager.create_topic("t", 1, TopicConfig({"segment.bytes": "4096"}))
+    handler = manager.get_handler("t", 0)
+
+    def has_no_inode(
+        disk: MemoryStorage, path: str, *, create: bool = False, read_only: bool = False
+    ) -> MemoryFile:
+        if create and not disk.exists(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return open_(disk, path, create=create, read_only=read_only)
+
+    with monkeypatch.context() as full, capture_logs() as told:
+        full.setattr(MemoryStorage, "open", has_no_inode)
+        while handler.size_bytes < 4_000:
+            append(handler, batch_of(b"value"))
+    assert [line["event"] for line in told] == ["segment_not_prepared"]
+    append(handler, batch_of(bytes(500)))
+    assert handler.segments_count == 2, "the roll has made it itself"

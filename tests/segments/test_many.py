@@ -3,11 +3,13 @@
 import errno
 from uuid import UUID
 
+import pytest
+
 from segbroker.segments.checks.findings import Level
 from segbroker.segments.checks.log_check import LogChecker
 from segbroker.segments.directory.manager import NewTopic, TopicMeta
 from segbroker.segments.directory.topic_registry import REMOVED_AT_ONCE
-from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Directory
 from segbroker.segments.errors import (
     InvalidPartitions,
     InvalidTopicName,
@@ -101,6 +103,32 @@ def test_each_of_them_has_an_outcome_of_its_own() -> None:
         "a": 1,
         "b": 2,
     }
+
+
+class CaseInsensitive(MemoryStorage):
+    """A file system for which the directories of the topics `A` and `a` are one, that of `A`."""
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        return super()._parent(path.replace("/topics/a", "/topics/A"))
+
+    def _directory(self, path: str) -> _Directory:
+        return super()._directory(path.replace("/topics/a", "/topics/A"))
+
+
+def test_where_case_counts_for_nothing_a_topic_takes_the_directory_of_no_other() -> None:
+    disk = CaseInsensitive()
+    manager = manager_on(disk)
+    asked = [NewTopic(name, 1, FSYNC) for name in ("A", "a")]
+    kinds = [type(outcome) for outcome in manager.create_topics(asked)]
+    assert kinds == [TopicMeta, TopicCollides]
+    append(manager.get_handler("A", 0), batch_of(b"x"))
+    with pytest.raises(TopicCollides, match="'a' collides with existing topic: A"):
+        manager.create_topic("a", 1, FSYNC)
+    assert manager.get_handler("A", 0).log_end_offset == 1
+    manager.close()
+    manager = manager_on(disk)
+    assert manager.get_handler("A", 0).log_end_offset == 1
+    manager.close()
 
 
 def test_topics_of_names_that_are_alike_go_on_where_they_are_there() -> None:

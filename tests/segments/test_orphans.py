@@ -93,6 +93,40 @@ def test_a_directory_that_its_file_system_does_not_rename_is_removed_where_it_is
     assert after.listdir("/data/topics") == ["t", "v"]
 
 
+def test_a_directory_where_something_is_mounted_keeps_nobody_from_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rename, rmdir = MemoryStorage.rename, MemoryStorage.rmdir
+
+    def refuse(path: str) -> None:
+        if path == "/data/topics/u":
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
+
+    def busy_rename(disk: MemoryStorage, source: str, target: str) -> None:
+        refuse(source)
+        rename(disk, source, target)
+
+    def busy_rmdir(disk: MemoryStorage, path: str) -> None:
+        refuse(path)
+        rmdir(disk, path)
+
+    disk = disk_with_topics("t", "u")
+    monkeypatch.setattr(MemoryStorage, "rename", busy_rename)
+    monkeypatch.setattr(MemoryStorage, "rmdir", busy_rmdir)
+    manager = manager_on(disk)
+    manager.delete_topic("u")
+    assert disk.listdir("/data/topics/u") == [], "its room is given back"
+    with pytest.raises(StorageError, match="Device or resource busy"):
+        manager.create_topic("u", 1, SMALL)
+    after = disk.after_kill()
+    manager = manager_on(after)
+    assert what(manager) == []
+    assert manager.get_handler("t", 0).log_end_offset == 1
+    monkeypatch.undo()
+    manager.create_topic("u", 1, SMALL)
+    assert manager.get_handler("u", 0).log_end_offset == 0
+
+
 def test_records_of_a_topic_that_nobody_deleted_are_set_aside_and_not_removed() -> None:
     # A directory copied in, or metadata put back from a backup.
     disk = disk_with_topics("t")

@@ -4,10 +4,12 @@ import errno
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from segbroker.segments.background import Housekeeper
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
@@ -24,6 +26,7 @@ from .crash.explorer import silence
 from .wal_writing import (
     ROOT,
     SMALL,
+    TOPIC,
     FailingStorage,
     Writer,
     at_once,
@@ -132,6 +135,29 @@ class Unsyncable(Writer):
         if not self.can_checkpoint:
             raise ValueError("a mistake in a log")
         return super().wal_checkpoint()
+
+
+def test_a_checkpoint_that_fails_again_and_again_is_told_once() -> None:
+    failure: OSError | None = None
+
+    def snapshot() -> None:
+        if failure is not None:
+            raise failure
+
+    with threads(MemoryStorage()) as wal, capture_logs() as logs:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+        wal.snapshot = snapshot
+        for number in (errno.EIO, errno.ENOSPC):
+            failure = OSError(number, "no snapshot")
+            before = wal.checkpoints
+            while wal.checkpoints < before + 5:
+                with suppress(OSError):
+                    wal.barrier(TOPIC, 0)
+                    control_works(wal)
+        failure = None
+        until(lambda: control_works(wal))
+    told = [row["error"] for row in logs if row["event"] == "wal_checkpoint_failed"]
+    assert told == ["[Errno 5] no snapshot", "[Errno 28] no snapshot"]
 
 
 def test_a_mistake_in_a_checkpoint_is_told_to_who_waits_for_room() -> None:
