@@ -22,6 +22,7 @@ for the ends of the logs that it spoke of (vouching.py).
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -374,13 +375,15 @@ class Wal:
                     try:
                         self._free_files(shard)
                     except OSError as exc:
-                        shard.supply.nothing_freed(exc)  # first: there may be no memory to tell
+                        shard.supply.nothing_freed(exc)
                         has_failed = True
                         if self._told.is_new(exc):  # a write that finds no room asks for another
-                            log.error("wal_checkpoint_failed", error=str(exc))
+                            with suppress(MemoryError):  # the other shards are looked at as well
+                                log.error("wal_checkpoint_failed", error=str(exc))
                     except Exception as exc:  # a mistake of ours: a writer may wait for room
                         shard.supply.nothing_freed(error_to_tell(exc, "a checkpoint crashed"))
-                        log.exception("wal_checkpoint_crashed")
+                        with suppress(MemoryError):
+                            log.exception("wal_checkpoint_crashed")
                 else:
                     shard.supply.nothing_to_free()
             if not has_failed:
