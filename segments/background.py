@@ -23,15 +23,38 @@ Invariant: a handler's `flush_state` changes under the lock here; no lock is hel
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from queue import SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import structlog
+
+from .errors import as_os_error
 
 log = structlog.get_logger()
 
 Task: TypeAlias = Callable[[], None]
+
+_AGAIN_S: Final = 0.01
+"""Until a thread tries again what it had no memory for."""
+_HELD: Final = threading.Lock()
+"""For ever: who wants it in vain has waited, without memory for that."""
+_HELD.acquire()
+
+
+def pause() -> None:
+    """A moment, for a thread that goes on after what must not be repeated as fast as it fails."""
+    _HELD.acquire(timeout=_AGAIN_S)
+
+
+def error_to_tell(exc: Exception, what: str) -> OSError:
+    """As `as_os_error`, where somebody waits for ever unless he is told: waits for the memory."""
+    while True:
+        try:
+            return as_os_error(exc, what)
+        except MemoryError:
+            pause()
 
 
 class FlushState(Enum):
@@ -105,7 +128,9 @@ class Flushers:
                     return
                 self._flush(handler)
             except Exception:
-                log.exception("flush_crashed")
+                with suppress(MemoryError):  # a line is lost, not the thread
+                    log.exception("flush_crashed")
+                pause()
 
     def _flush(self, handler: Flushable) -> None:
         with self._lock:
@@ -116,8 +141,12 @@ class Flushers:
             with self._lock:
                 again = handler.flush_state is FlushState.AGAIN
                 handler.flush_state = FlushState.IDLE
-            if again:
-                self.request(handler)
+            while again:
+                try:
+                    self.request(handler)
+                    again = False
+                except MemoryError:  # nobody else asks for it
+                    pause()
 
 
 class Housekeeper:
@@ -168,4 +197,6 @@ class Housekeeper:
                     return
                 task()
             except Exception:
-                log.exception("housekeeping_crashed")
+                with suppress(MemoryError):  # a line is lost, not the thread
+                    log.exception("housekeeping_crashed")
+                pause()

@@ -256,24 +256,28 @@ class MetadataLog:
             wait()
             return self._happened(events)
         except Exception as exc:
-            error = as_os_error(exc, f"the event {kind} was not written")
+            error = self._failed(events, exc, kind)
             if events:
-                self._failed(events, error)
                 self.settle()
             raise error from error.__cause__
 
     def record_soon(self, done: Done, kind: str, **fields: object) -> None:
         """Have one event written; `done` hears of it.  For the loop."""
         events: list[Event] = []
+        is_told = False
 
         def written(error: OSError | None) -> None:
+            nonlocal is_told
+            if is_told:  # a writer that crashes tells everybody, also whom it has told before
+                return
+            is_told = True
             try:
                 if error is None:
                     self._happened(events)
+                else:
+                    error = self._failed(events, error, kind)
             except Exception as exc:
-                error = as_os_error(exc, f"the event {kind} has not happened")
-            if error is not None and events:
-                self._failed(events, error)
+                error = self._failed(events, exc, kind)
             done(error)
 
         try:
@@ -314,11 +318,12 @@ class MetadataLog:
             is_next = events[0].seq > max(self._ahead, default=-1) if events else True
             self._ahead.update({event.seq: event for event in events})
             if is_next:
-                self._state = apply_all(self.state, events)
+                state = apply_all(self.state, events)
             else:
-                self._state = apply_all(self._settled_state, _in_order(self._ahead))
+                state = apply_all(self._settled_state, _in_order(self._ahead))
             self._move_settled()
-            return self.state
+            self._state = state  # last: an event that fails on its way is not in it
+            return state
 
     def _move_settled(self) -> None:
         """Nothing comes in front of an event any more when no earlier one is on its way.  Where
@@ -337,14 +342,18 @@ class MetadataLog:
         for event in ready:
             del self._ahead[event.seq]
 
-    def _failed(self, events: Sequence[Event], error: OSError) -> None:
+    def _failed(self, events: Sequence[Event], cause: Exception, kind: str) -> OSError:
+        """These have not happened; what is told of it."""
         with self._lock:
-            for event in events:
+            for event in events:  # first: it may be that there is no memory for the error
                 self._pending.pop(event.seq, None)
                 self._ahead.pop(event.seq, None)
-            self._doubts += 1
-            self._why = str(error)
-            self._move_settled()
+            error = as_os_error(cause, f"the event {kind} has not happened")
+            if events:
+                self._doubts += 1
+                self._why = str(error)
+                self._move_settled()
+        return error
 
     # Absorbing
 

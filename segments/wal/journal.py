@@ -20,9 +20,9 @@ Invariant: a file is freed only after everything in it is durable elsewhere, and
 for the ends of the logs that it spoke of (vouching.py).
 """
 
-import errno
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -30,8 +30,9 @@ from typing import Final
 
 import structlog
 
-from ..background import Housekeeper
+from ..background import Housekeeper, error_to_tell
 from ..disk.storage import Storage, is_cut_off, make_dirs
+from ..told_once import ToldOnce
 from ..witness import WAL_FROM, say_least, witness_folder
 from .files import (
     SMALL_FILE_BYTES,
@@ -156,8 +157,7 @@ class Wal:
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = False
-        self._told: int | None = None
-        """The errno that the last checkpoint has failed with; None: it has not."""
+        self._told = ToldOnce()  # of checkpoints that fail
         self._maker: Housekeeper | None = None
         self._checkpointer: Housekeeper | None = None
 
@@ -369,23 +369,25 @@ class Wal:
         with self._checkpointing:
             self._checkpoint_asked = False
             self.checkpoints += 1
-            told, self._told = self._told, None
+            has_failed = False
             for shard in self._shards:
                 if shard.full:
                     try:
                         self._free_files(shard)
                     except OSError as exc:
-                        self._told = exc.errno
-                        if exc.errno != told:  # every write that finds no room asks for another
-                            log.error("wal_checkpoint_failed", error=str(exc))
                         shard.supply.nothing_freed(exc)
+                        has_failed = True
+                        if self._told.is_new(exc):  # a write that finds no room asks for another
+                            with suppress(MemoryError):  # the other shards are looked at as well
+                                log.error("wal_checkpoint_failed", error=str(exc))
                     except Exception as exc:  # a mistake of ours: a writer may wait for room
-                        log.exception("wal_checkpoint_crashed")
-                        shard.supply.nothing_freed(
-                            OSError(errno.EIO, f"a checkpoint crashed: {exc!r}")
-                        )
+                        shard.supply.nothing_freed(error_to_tell(exc, "a checkpoint crashed"))
+                        with suppress(MemoryError):
+                            log.exception("wal_checkpoint_crashed")
                 else:
                     shard.supply.nothing_to_free()
+            if not has_failed:
+                self._told.is_over()
 
     def relieve(self) -> None:
         """Where the volume is short of room: unlink spare files, and have full ones freed before

@@ -52,7 +52,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
-from ..background import Housekeeper
+from ..background import Housekeeper, pause
 from ..disk.storage import Buffer, close_all, write_all
 from .files import ShardFiles, WalFile
 from .frames import (
@@ -92,12 +92,6 @@ HERE_BYTES_MAX: Final = 64 << 10
 STUCK_S: Final = 10.0
 """A group that takes longer is stuck: on a disk that does not answer, or for want of a file."""
 
-
-_AGAIN_S: Final = 0.01
-"""Until the writer tries again what it had no memory for."""
-_HELD: Final = threading.Lock()
-"""For ever: who wants it in vain has waited, without memory for that."""
-_HELD.acquire()
 _PLACE: Final = Request([], None)
 """Where an item of the queue comes to stand; asks for nothing."""
 
@@ -471,7 +465,7 @@ class Shard:
                 if not self._write_next():
                     return
             except MemoryError:  # what was taken is there yet
-                _HELD.acquire(timeout=_AGAIN_S)
+                pause()
 
     def _write_next(self) -> bool:
         """Wait until something is queued, and write all that is; False: nothing comes any more."""
@@ -517,7 +511,7 @@ class Shard:
                 self._tell_crash(items, cause, call_soon)
                 return
             except MemoryError:
-                _HELD.acquire(timeout=_AGAIN_S)
+                pause()
 
     def _tell_crash(self, items: Sequence[Item], cause: Exception, call_soon: CallSoon) -> None:
         error = OSError(errno.EIO, f"the writer of the WAL crashed: {cause!r}")

@@ -16,9 +16,8 @@ from collections.abc import Callable
 
 import structlog
 
-from ..background import Housekeeper
+from ..background import Housekeeper, error_to_tell
 from ..disk.storage import close_all
-from ..errors import as_os_error
 from ..told_once import ToldOnce
 from .files import ShardFiles, WalFile
 
@@ -156,29 +155,20 @@ class Supply:
     def _make(self) -> None:
         """On the maker's thread: make a file ready, if there may be another."""
         made: WalFile | None = None
-        error: OSError | None = None
+        failure: Exception | None = None
         is_bound = False
         try:
             is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
             if not is_bound:
                 made = self._files.prepare(self._next_sequence)
-        except OSError as exc:
-            error = exc
-            if self._told.is_new(exc):  # every write that is refused has it tried again
-                log.warning(
-                    "wal_file_not_made",
-                    folder=self._files.folder,
-                    bytes=self._files.file_bytes,
-                    error=str(exc),
-                )
-        except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
-            error = as_os_error(exc, "the maker of the WAL crashed")
-            log.exception("wal_maker_crashed", folder=self._files.folder)
+        except Exception as exc:  # also a mistake of ours: nobody may wait for the file for ever
+            failure = exc
+        error = None
+        if failure is not None:
+            error = error_to_tell(failure, "the maker of the WAL crashed")
         with self._room:
             self._making = False
             if made is not None:
-                if self._told.is_over():
-                    log.info("wal_file_made", folder=self._files.folder)
                 self._ready = made
                 self._make_error = self.why_none = None
             elif error is not None:
@@ -188,4 +178,21 @@ class Supply:
             try:
                 self._checkpoint_soon()
             except Exception as exc:  # none comes: who waits for it waits in vain
-                self.nothing_freed(as_os_error(exc, "no checkpoint"))
+                self.nothing_freed(error_to_tell(exc, "no checkpoint"))
+        else:
+            self._tell(failure)
+
+    def _tell(self, failure: Exception | None) -> None:
+        """When who waits has heard: there may be no memory for it."""
+        if failure is None:
+            if self._told.is_over():
+                log.info("wal_file_made", folder=self._files.folder)
+        elif not isinstance(failure, OSError):
+            log.error("wal_maker_crashed", folder=self._files.folder, exc_info=failure)
+        elif self._told.is_new(failure):  # every write that is refused has it tried again
+            log.warning(
+                "wal_file_not_made",
+                folder=self._files.folder,
+                bytes=self._files.file_bytes,
+                error=str(failure),
+            )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from typing import NoReturn
 from uuid import UUID
 
 import pytest
@@ -15,7 +16,7 @@ from segbroker.protocol import limits
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import CorruptSegment, StorageError, UnsupportedFormat
-from segbroker.segments.metadata import control, metadata
+from segbroker.segments.metadata import control, metadata, metadata_log
 from segbroker.segments.metadata.control import Event, apply, decode_event, register
 from segbroker.segments.metadata.metadata import (
     RETIRED_MAX,
@@ -276,6 +277,34 @@ def test_an_event_that_failed_is_not_in_the_snapshot_that_settles_it(
         log.record("topic_deleted", name="a", id=UUID(int=1).bytes)
     assert log.is_settled
     assert list(loaded(log, events.payloads).topics) == ["a"]
+
+
+def test_an_event_has_one_outcome_whatever_is_told_later(
+    log: MetadataLog, events: Remembered
+) -> None:
+    """A writer that crashes tells everybody, also whom it has told that all is durable."""
+    told: list[OSError | None] = []
+    log.record_soon(told.append, "producer_ids", next=7)
+    log.record_soon(told.append, "topic_created", **encode_topic(topic("a")))
+    for error in (None, OSError(5, "the writer crashed")):
+        events.waiting[1](error)
+    log.save()
+    assert told == [None]
+    assert list(loaded(log, []).topics) == ["a"]
+
+
+def test_an_event_that_there_is_no_memory_to_tell_of_has_not_happened(
+    log: MetadataLog, events: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs_out(*_: object) -> NoReturn:
+        raise MemoryError
+
+    events.on_control = runs_out
+    monkeypatch.setattr(metadata_log, "as_os_error", runs_out)
+    with pytest.raises(MemoryError):
+        log.record("topic_created", **encode_topic(topic("a")))
+    log.save()
+    assert not loaded(log, []).topics
 
 
 def test_without_a_log_of_events_every_change_is_a_snapshot() -> None:

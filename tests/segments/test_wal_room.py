@@ -32,6 +32,7 @@ from .wal_writing import (
     at_once,
     begun,
     content,
+    no_memory_for_lines,
     replayed,
     until,
 )
@@ -45,10 +46,11 @@ class Mistaken(MemoryStorage):
     def __init__(self) -> None:
         super().__init__()
         self.place = ""
+        self.mistake: type[Exception] = ValueError
 
     def meet(self, place: str) -> None:
         if place == self.place:
-            raise ValueError(f"a mistake in {place}")
+            raise self.mistake(f"a mistake in {place}")
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         if "/shard-" in path and path.endswith(".log") and create:
@@ -114,6 +116,18 @@ def test_a_mistake_in_the_maker_fails_who_waits_and_costs_no_file(place: str) ->
     assert got == b"".join(bytes([n]) * 1_000 for n in range(40))[-len(got) :]
 
 
+@pytest.mark.parametrize("place", ["create", "zeros", "name"])
+def test_memory_that_runs_out_in_the_maker_and_for_what_it_tells_ends_no_thread(
+    place: str,
+) -> None:
+    disk = Mistaken()
+    disk.place, disk.mistake = place, MemoryError
+    with threads(disk) as wal, no_memory_for_lines():
+        until(lambda: not control_works(wal))
+        disk.place = ""
+        until(lambda: control_works(wal))
+
+
 class Unsyncable(Writer):
     """A partition with a mistake in its checkpoint, as long as `can_checkpoint` is false."""
 
@@ -148,7 +162,7 @@ def test_a_checkpoint_that_fails_again_and_again_is_told_once() -> None:
 
 def test_a_mistake_in_a_checkpoint_is_told_to_who_waits_for_room() -> None:
     disk = MemoryStorage()
-    with threads(disk) as wal:
+    with threads(disk) as wal, no_memory_for_lines():
         writer = Unsyncable(wal)
         writer.can_checkpoint = False
         for _ in range(60):

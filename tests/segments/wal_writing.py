@@ -1,6 +1,10 @@
 """What the tests of the write-ahead log share: a partition that writes, a disk that fails."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import structlog
 
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import Buffer, Storage
@@ -62,6 +66,23 @@ def at_once(task: Callable[[], None]) -> None:
 def until(true: Callable[[], bool]) -> None:
     """Look at threads, again and again, up to a deadline."""
     waiting.until(true, pause_s=0.001)
+
+
+@contextmanager
+def no_memory_for_lines() -> Iterator[None]:
+    """Whoever tells of something meets it."""
+
+    def runs_out(*_: object) -> NoReturn:
+        raise MemoryError
+
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[runs_out], wrapper_class=structlog.make_filtering_bound_logger(0)
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 def begun(storage: Storage, config: WalConfig = SMALL, *, root: str = ROOT) -> tuple[Wal, Replay]:
