@@ -4,7 +4,8 @@
                  segbroker listening on 127.0.0.1:9092
              scripts wait for it and take the address from its last word (port 0 took a free one);
              with metrics_listen another one: segbroker metrics on http://127.0.0.1:9644/metrics;
-             systemd is told as well (service_manager.py)
+             systemd is told as well (service_manager.py); what nobody reads holds nothing up: the
+             line comes when there is room for it
     stderr   the log, see --log-format
 
     SIGTERM or SIGINT   once: no new connection, requests in flight are answered (for at most
@@ -28,6 +29,7 @@ import signal
 import stat
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import Field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -259,9 +261,11 @@ def run(settings: BrokerConfig) -> int:
                 if broker.metrics_address is not None:
                     page = join_address(*broker.metrics_address)
                     lines.append(f"segbroker metrics on http://{page}/metrics")
-                click.echo("\n".join(lines))
                 nursery.start_soon(spare, broker.core.topics)
                 tell(READY)
+                with suppress(OSError):  # a file, which takes it at once
+                    await trio.lowlevel.wait_writable(sys.stdout)
+                click.echo("\n".join(lines))
 
     trio.run(main)
     return 128 + forced[0] if forced else ExitCode.OK

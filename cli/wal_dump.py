@@ -22,15 +22,17 @@ from uuid import UUID
 
 from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
 from segbroker.protocol.scram import ScramMechanism
-from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.errors import CorruptSegment, UnsupportedFormat
 from segbroker.segments.metadata import credentials
 from segbroker.segments.metadata.control import Event, decode_event
 from segbroker.segments.wal.frames import (
     MAGIC,
+    VERSION,
     Frame,
     FrameType,
     decode_header,
     header_of,
+    later_version,
 )
 from segbroker.segments.wal.kept import holes_of
 from segbroker.segments.wal.missing import frames_missing, missing_in_front
@@ -56,7 +58,10 @@ def dump_wal(content: bytes, name: str) -> Report:
         report.kind = "spare file of the write-ahead log"
         return report
     if header is None:
-        report.damage.append("the header is damaged: without it no frame can be checked")
+        why = "the header is damaged: without it no frame can be checked"
+        if version := later_version(content):
+            why = str(UnsupportedFormat(name, version, f"1 to {VERSION}"))
+        report.damage.append(why)
         return report
     if decode_header(content) is None:
         report.damage.append("the first header is damaged: its copy stands in")

@@ -68,7 +68,7 @@ class GroupTopics:
         return self._pattern is not None or bool(self.names)
 
     def choose(self, names: Sequence[str]) -> None:
-        self._engine.cluster.check(names)  # first: who is refused reads on what he had
+        self._engine.cluster.want(names)  # first: who is refused reads on what he had
         self._pattern = None
         self._set(names)
 
@@ -102,13 +102,15 @@ class GroupTopics:
         names = sorted(name for name in call.result() if self._pattern.fullmatch(name))
         if names != self.names:
             try:
-                self._set(names)
+                self._engine.cluster.want(names)
             except ValueError as exc:  # there are too many
                 self._missing(SegbrokerError(f"pattern {self._pattern.pattern!r}: {exc}"))
+            else:
+                self._set(names)
         self._known()
 
     def _set(self, names: Sequence[str]) -> None:
-        self._engine.cluster.want(names)
+        """They are in view."""
         self.names = list(names)
         self._changed()
 

@@ -20,6 +20,7 @@ What sends requests returns a `Call` (engine.py), which the shell runs in its ow
 returns at once.  Threads: the shell holds one lock around each call.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
@@ -414,3 +415,5 @@ def check_poll(max_records: int, timeout_ms: float) -> None:
         raise ValueError(f"max_records={max_records} is not a number >= 1")
     if not isinstance(timeout_ms, int | float):
         raise TypeError(f"timeout_ms={timeout_ms!r} is not a number of milliseconds")
+    if not timeout_ms <= math.inf:  # the time until then would never be over
+        raise ValueError("timeout_ms=nan is not a number of milliseconds")

@@ -220,8 +220,9 @@ class ThreadDriver(Driver):
         timeout_ms: int | None = None,
         on_timeout: OnTimeout | None = None,
     ) -> T:
-        """Run a call to its end.  Raises what it raises."""
+        """Run a call to its end.  Raises what it raises, and as `wait`: it is not begun then."""
         engine = self.engine
+        self._check_may_wait()
         self.lock.wait_free()
         with self.lock.undisturbed:
             with self.lock:

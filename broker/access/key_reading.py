@@ -9,6 +9,7 @@ Redirects are not followed: they could lead to where nobody checks who answers.
 import os
 import socket
 import ssl
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -162,8 +163,10 @@ def _read_address(url: str, ca: str, timeout_s: float, watch: _Watch) -> bytes:
 
 def _read_file(path: str) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):  # to wait for it may be for ever
+                raise KeysUnavailable("it is a pipe, which cannot be read again")
             data = os.read(descriptor, SET_BYTES_MAX + 1)
         finally:
             os.close(descriptor)

@@ -40,6 +40,7 @@ from segbroker.segments.metadata.transactions import (
     transactions_of,
 )
 
+from ..configuration.logs import told
 from ..error_map import STORAGE_FAILURES
 from ..loop.pace import Pace
 from ..recording import logged, recorded
@@ -193,7 +194,7 @@ class Ledger:
         if failure is not None:
             too_large = failure.errno == errno.EMSGSIZE
             effect = "refused" if too_large else "nothing has changed; clients ask again"
-            facts = {"transactional_ids": names[:TOLD_MAX], "effect": effect}
+            facts = {"transactional_ids": [*map(told, names[:TOLD_MAX])], "effect": effect}
             log.error("transaction_not_recorded", kind=kind, error=str(failure), **facts)
             return ErrorCode.INVALID_REQUEST if too_large else UNAVAILABLE
         return ErrorCode.NONE

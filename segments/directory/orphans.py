@@ -141,9 +141,30 @@ def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
     suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
     target = f"{folder}/{file_stem(orphan.topic)}{suffix}~{mark}"
     make_own_dirs(storage, folder)
-    set_aside(storage, orphan.path, target)
+    try:
+        set_aside(storage, orphan.path, target)
+    except OSError as exc:
+        if exc.errno != errno.EXDEV:
+            raise
+        _move_piecewise(storage, orphan.path, target)
     storage.fsync_dir(orphan.path.rpartition("/")[0])
     return target
+
+
+def _move_piecewise(storage: Storage, path: str, target: str) -> None:
+    """Move a directory that cannot be renamed, of an overlay's lower layer, file by file; durably
+    there.  Raises OSError: what has not been moved yet is an orphan like before."""
+    storage.mkdir(target)
+    storage.fsync_dir(target.rpartition("/")[0])
+    for name in storage.listdir(path):
+        try:
+            storage.listdir(f"{path}/{name}")
+        except NotADirectoryError:
+            storage.rename(f"{path}/{name}", f"{target}/{name}")
+        else:
+            _move_piecewise(storage, f"{path}/{name}", f"{target}/{name}")
+    storage.fsync_dir(target)
+    storage.rmdir(path)
 
 
 def keep_put_aside(storage: Storage, root: str) -> None:

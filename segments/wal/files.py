@@ -288,7 +288,8 @@ class ShardFiles:
         except Exception:
             # Half a file on a full disk is in everybody's way.
             file.close()
-            self._storage.unlink(path)
+            with suppress(OSError):  # what it met first is what counts
+                self._storage.unlink(path)
             raise
         file.close()
         self._add(1)

@@ -32,6 +32,7 @@ import structlog
 
 from ..background import Housekeeper, error_to_tell
 from ..disk.storage import Storage, is_cut_off, make_dirs
+from ..told_once import ToldOnce
 from ..witness import WAL_FROM, say_least, witness_folder
 from .files import (
     SMALL_FILE_BYTES,
@@ -156,8 +157,7 @@ class Wal:
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = False
-        self._told: int | None = None
-        """The errno that the last checkpoint has failed with; None: it has not."""
+        self._told = ToldOnce()  # of checkpoints that fail
         self._maker: Housekeeper | None = None
         self._checkpointer: Housekeeper | None = None
 
@@ -369,15 +369,15 @@ class Wal:
         with self._checkpointing:
             self._checkpoint_asked = False
             self.checkpoints += 1
-            told, self._told = self._told, None
+            has_failed = False
             for shard in self._shards:
                 if shard.full:
                     try:
                         self._free_files(shard)
                     except OSError as exc:
                         shard.supply.nothing_freed(exc)
-                        self._told = exc.errno
-                        if exc.errno != told:  # every write that finds no room asks for another
+                        has_failed = True
+                        if self._told.is_new(exc):  # a write that finds no room asks for another
                             with suppress(MemoryError):  # the other shards are looked at as well
                                 log.error("wal_checkpoint_failed", error=str(exc))
                     except Exception as exc:  # a mistake of ours: a writer may wait for room
@@ -386,6 +386,8 @@ class Wal:
                             log.exception("wal_checkpoint_crashed")
                 else:
                     shard.supply.nothing_to_free()
+            if not has_failed:
+                self._told.is_over()
 
     def relieve(self) -> None:
         """Where the volume is short of room: unlink spare files, and have full ones freed before

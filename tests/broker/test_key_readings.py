@@ -1,6 +1,7 @@
 """How signing keys are read: from an address that is slow on purpose, or away, or in clear."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -65,6 +66,28 @@ async def test_keys_are_read_again_when_an_address_drips_no_more() -> None:
             while source.keys is None:
                 await source.refresh()
         assert source.keys.names == {"first"}
+
+
+async def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    """The one thread that reads would be held by it, also when there is a file again."""
+    issuer, path = Issuer(), tmp_path / "keys"
+    path.write_bytes(issuer.jwks())
+    config = {**EXPECTED, "sasl_oauthbearer_jwks_endpoint_url": path.as_uri()}
+    source = KeySource(merge({**config, "sasl_oauthbearer_jwks_endpoint_timeout_ms": 60_000}))
+    await source.start()
+    before = source.keys
+    path.unlink()
+    os.mkfifo(path)
+    with trio.fail_after(30):
+        await source.refresh()
+    assert source.error == "it is a pipe, which cannot be read again"
+    assert source.keys is before
+    path.unlink()
+    issuer.rotate("second")
+    path.write_bytes(issuer.jwks())
+    await source.refresh()
+    assert source.keys is not None
+    assert (source.error, source.keys.names) == ("", {"second"})
 
 
 async def test_the_keys_that_are_not_used_are_told(tmp_path: Path, events: Events) -> None:

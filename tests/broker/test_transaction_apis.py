@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from segbroker.broker.apis.offset_store import METADATA_SIZE_MAX
+from segbroker.broker.configuration.logs import NAME_TOLD_MAX
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse
 from segbroker.protocol.messages_transactions import (
@@ -36,7 +37,7 @@ from ..support.wire_transactions import (
     stands,
     until,
 )
-from .conftest import NOT_BY_ITSELF_MS, serving
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 
 
 @VERSIONS
@@ -193,14 +194,18 @@ async def test_offsets_of_a_group_that_takes_no_part_cost_the_transaction_not_th
         assert await stands(client, "unadded", "t", stable=True) == (0, 8)
 
 
-async def test_partitions_that_do_not_fit_an_event_are_too_many() -> None:
+async def test_partitions_that_do_not_fit_an_event_are_too_many(events: Events) -> None:
     async with serving() as broker, connect(broker.address) as client:
-        tx = Tx(client, "tx", V2)
+        own = "long" * 1_000
+        tx = Tx(client, own, V2)
         await tx.init()
         names = [f"{n:t<249}" for n in range(5_000)]
         assert broker.core.topics.manager.event_size_max < 5_000 * 249
-        add = partial(broker.core.transactions.add, "tx", tx.producer_id, tx.epoch)
+        add = partial(broker.core.transactions.add, own, tx.producer_id, tx.epoch)
         assert await add({name: [0] for name in names}) is ErrorCode.INVALID_REQUEST
+        (line,) = events.named("transaction_not_recorded")
+        (named,) = line["transactional_ids"]
+        assert named == own[:NAME_TOLD_MAX] + "…", "no line is as long as a client wants it"
         assert await add({names[0]: [0]}) is ErrorCode.NONE, "the transaction goes on"
 
 

@@ -17,6 +17,7 @@ from segbroker.segments.metadata.credentials import USER_SET, USERS_SECRET, rows
 from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
 from segbroker.segments.metadata.share_groups import STATES, ShareRow, Span, states_fields
 from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal.frames import VERSION, decode_header, encode_header
 
 from ..segments.tools import append, batch_of
 from ..support.daemon import start
@@ -346,6 +347,8 @@ def test_the_write_ahead_log_shows_its_frames_and_damage_in_them(tmp_path: Path)
     assert [row["offset"] for row in batches] == [0, 1, 2, 3, 4]
     assert batches[0]["says"] == "1 batches, offsets 0-0"
     content = bytearray(path.read_bytes())
+    whole = decode_header(content)
+    assert whole is not None
     content[batches[1]["position"] + 70] ^= 1
     path.write_bytes(content)
     code, text = dumped(str(path))
@@ -365,6 +368,11 @@ def test_the_write_ahead_log_shows_its_frames_and_damage_in_them(tmp_path: Path)
     code, text = dumped(str(path))
     assert code == 8
     assert "the header is damaged" in text
+    later = encode_header(whole._replace(version=VERSION + 1))
+    path.write_bytes(later + content[len(later) :])
+    code, text = dumped(str(path))
+    assert code == 8
+    assert f"{path.name} has format {VERSION + 1}, this version reads" in text
 
 
 NAMES = ("s_segment_0.log", "s_segment_0.index", "s.manifest", "s.producers", "snapshot-1.msgpack")

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -380,6 +381,37 @@ def test_a_log_that_cannot_be_written_does_not_end_the_broker(tmp_path: Path, lo
         producer.send("t", b"x").result()  # creates the topic, which the log would tell
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+
+
+def test_a_full_pipe_behind_standard_output_holds_nothing_up(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    room = 0
+    with suppress(BlockingIOError):
+        while True:
+            room += os.write(writing, bytes(select.PIPE_BUF))
+    os.set_blocking(writing, True)
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(SEGBROKER_LOG_FORMAT="json"),
+    )
+    os.close(writing)
+    assert process.stderr is not None
+    with os.fdopen(reading, "rb") as output:
+        rows = (json.loads(line) for line in process.stderr)
+        started = next(row for row in rows if row["event"] == "broker_started")
+        with Producer(started["address"]) as producer:
+            producer.send("t", b"x").result()
+        process.send_signal(signal.SIGHUP)  # is obeyed
+        assert any(row["event"] == "signal_received" for row in rows)
+        output.read(room)
+        assert output.readline().decode() == f"segbroker listening on {started['address']}\n"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
 
 

@@ -88,6 +88,7 @@ READ_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "seconds to poll": (lambda c: c.poll(1.0), "max_records=1.0 is not an int; the time is"),
     "no records": (lambda c: c.poll(0), "max_records=0 is not a number >= 1"),
     "a text as time-out": (lambda c: c.poll(timeout_ms="1"), "timeout_ms='1' is not a number"),
+    "no number as time-out": (lambda c: c.poll(timeout_ms=math.nan), "timeout_ms=nan is not a"),
     "seconds to look up": (
         lambda c: c.offsets_for_times({("t", 0): 1.5}),
         "time 1.5 is neither an int of milliseconds nor a datetime",

@@ -935,6 +935,23 @@ def test_that_a_pattern_matches_too_many_topics_is_told(monkeypatch: pytest.Monk
     assert member.owned == {0, 1}
 
 
+def test_a_pattern_stays_where_topics_that_were_to_take_its_place_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a member has takes room until the group has taken it back."""
+    world = GroupWorld(9, partitions=2, records=10)
+    member = world.start()
+    group = member.reading.group
+    group.subscribe_pattern(re.compile("t|u.*"))
+    world.run(lambda: member.owned == {0, 1})
+    with monkeypatch.context() as patch:
+        patch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
+        with pytest.raises(ValueError, match="at most 1 topics"):
+            group.subscribe(["v"])
+    world.cluster.create("u")
+    world.run(lambda: TopicPartition("u", 0) in member.reading.fetching.states)
+
+
 def test_what_is_lost_while_a_poll_takes_more_is_not_said_to_be_committed() -> None:
     """What the caller is not shown yet is in its hands all the same."""
     world = GroupWorld(9, partitions=1, records=0)

@@ -190,3 +190,16 @@ def test_a_handler_that_uses_the_consumer_it_has_interrupted_is_told(
             assert next(iter(consumer)).value == b"a"
         assert isinstance(within.raised, BusyError)
         assert next(iter(consumer)).value == b"b"
+
+
+def test_a_call_that_would_wait_for_itself_is_not_begun(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Admin(daemon.address) as admin:
+        admin.list_topics()
+        within = Within(monkeypatch, ThreadDriver, "_turn", lambda: admin.create_topic(topic))
+        within.thread = admin._driver.thread
+        admin._driver.wake_by(0)
+        assert within.is_done.wait(DEADLINE_S)
+        assert isinstance(within.raised, BusyError)
+        admin.create_topic(topic)

@@ -1,6 +1,7 @@
 """A start on a disk without any room: it gives back what is free, or says what it lacks."""
 
 import errno
+import os
 import re
 
 import pytest
@@ -21,6 +22,7 @@ from segbroker.segments.disk.storage import (
 from segbroker.segments.errors import StorageError
 from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal import files as wal_files
 from segbroker.segments.wal.files import SMALL_FILE_BYTES, ShardFiles, is_short
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.replay import Replay
@@ -417,6 +419,22 @@ def test_a_file_of_the_wal_that_the_volume_has_no_room_for_takes_none_of_it_mean
     assert disk.least > room - 3 * SMALL_FILE_BYTES, "others need it meanwhile"
     disk.capacity = None
     assert files.prepare().size == LARGE_WAL.file_bytes
+
+
+def test_a_small_file_of_the_wal_is_made_also_where_the_large_one_cannot_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SmallDisk.over(MemoryStorage(), 0)
+    files = ShardFiles(disk, WAL, 0, LARGE_WAL.file_bytes)
+    files.open()
+    disk.capacity = (3 << 20) // 2  # the first MiB of zeros fits
+    monkeypatch.setattr(wal_files, "check_room", lambda *_: None)  # a volume that does not say
+
+    def kept(_disk: SmallDisk, path: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(SmallDisk, "unlink", kept)
+    assert files.prepare().size == SMALL_FILE_BYTES
 
 
 def test_a_start_without_a_file_of_the_wal_on_a_full_volume_makes_a_small_one() -> None:

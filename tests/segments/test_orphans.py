@@ -61,10 +61,8 @@ def test_a_topic_whose_deletion_was_interrupted_is_removed_with_its_records() ->
     assert after.listdir("/data/topics") == ["t"]
 
 
-def test_a_directory_that_its_file_system_does_not_rename_is_removed_where_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """That of an overlay, where a lower layer has it: an image of a container with topics."""
+def renames_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An overlay, where a lower layer has it: an image of a container with topics."""
     rename = MemoryStorage.rename
 
     def files_only(disk: MemoryStorage, source: str, target: str) -> None:
@@ -73,8 +71,14 @@ def test_a_directory_that_its_file_system_does_not_rename_is_removed_where_it_is
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source)
         rename(disk, source, target)
 
-    disk = disk_with_topics("t", "u", "v")
     monkeypatch.setattr(MemoryStorage, "rename", files_only)
+
+
+def test_a_directory_that_its_file_system_does_not_rename_is_removed_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = disk_with_topics("t", "u", "v")
+    renames_no_directory(monkeypatch)
     manager = manager_on(disk)
     before = disk.after_kill()
     manager.delete_topic("u")
@@ -127,14 +131,20 @@ def test_a_directory_where_something_is_mounted_keeps_nobody_from_a_start(
     assert manager.get_handler("u", 0).log_end_offset == 0
 
 
-def test_records_of_a_topic_that_nobody_deleted_are_set_aside_and_not_removed() -> None:
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_records_of_a_topic_that_nobody_deleted_are_set_aside_and_not_removed(
+    monkeypatch: pytest.MonkeyPatch, *, is_renamed: bool
+) -> None:
     # A directory copied in, or metadata put back from a backup.
     disk = disk_with_topics("t")
     other = disk_with_topics("u")
     folder = "/data/topics/u"
     disk._root.names["data"].names["topics"].names["u"] = other._directory(folder)  # type: ignore[union-attr]
+    if not is_renamed:
+        renames_no_directory(monkeypatch)
     manager = manager_on(disk)
     assert what(manager) == [("unknown_topic", "/data/quarantine/u")]
+    disk = disk.after_power_cut()
     assert disk.listdir("/data/topics") == ["t"]
     (kept,) = disk.listdir("/data/quarantine")
     log = f"/data/quarantine/{kept}/partition_0/u_partition_0_segment_0.log"
