@@ -24,8 +24,9 @@ from ..partition.handler import DiskHandler
 SYNCED_AT_ONCE: Final = 256
 """Logs that are synced before anybody looks whether there is room."""
 LOOKS_EVERY: Final = 64
-"""While logs are synced to make room, one of so many refusals looks for others as well: a producer
-may ask for thousands of partitions at once, and what is synced parks without it."""
+"""While logs are synced to make room, and others were looked for in vain, one of so many refusals
+looks again: a producer may ask for thousands of partitions at once, and what is synced parks
+without it.  Fewer where some have: they left room for others, that nobody may use now."""
 
 
 class Relief:
@@ -47,6 +48,8 @@ class Relief:
         self._is_asked = False
         self.refused_count = 0
         """How often there was nothing to close."""
+        self._skips = 0
+        """Refusals until one looks again."""
         self._syncing = threading.Lock()
 
     def begin(self, housekeeper: Housekeeper) -> None:
@@ -67,9 +70,12 @@ class Relief:
     def park(self) -> bool:
         """As `relieve`, where there are too many logs: the file of a sealed segment is none."""
         is_at_work = self._is_asked or self._syncing.locked()
-        if is_at_work and self.refused_count % LOOKS_EVERY:
+        if is_at_work and self._skips > 0:
+            self._skips -= 1
             return self._refuse()
-        return self._open_logs.park_some() > 0 or self._refuse()
+        parked = self._open_logs.park_some()
+        self._skips = 0 if parked else LOOKS_EVERY - 1
+        return parked > 0 or self._refuse()
 
     def _refuse(self) -> bool:
         """There was nothing: have what is not synced synced soon."""
@@ -113,4 +119,5 @@ class Relief:
     def _sync_and_park(self, handler: DiskHandler) -> None:
         """At once: who waits for a descriptor need not look for it."""
         handler.flush()
+        self._skips //= 2
         handler.park()

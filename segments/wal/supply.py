@@ -13,6 +13,7 @@ Without a thread (`threaded` False) nobody waits: whoever asks at the bound is r
 import errno
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -95,7 +96,8 @@ class Supply:
                 ready, self._ready = self._ready, None
         finally:
             self._starves = False
-        self.prepare_soon()
+        with suppress(MemoryError):  # the next call asks again, and this file has nobody else
+            self.prepare_soon()
         return ready
 
     @property

@@ -377,6 +377,48 @@ def test_what_is_synced_for_others_parks_at_once_and_they_look_for_it_seldom() -
     manager.close()
 
 
+class OneIsSlow(SlowDisk):
+    """Only what the first partition has written is synced when `go` is set."""
+
+    @property
+    def file_type(self) -> type[_File]:
+        return _OneIsSlow
+
+
+class _OneIsSlow(_SlowFile):
+    def fdatasync(self) -> None:
+        if "partition_0_" in self.path:
+            super().fdatasync()
+        else:
+            _File.fdatasync(self)
+
+
+def test_reads_are_served_while_one_of_the_syncs_that_make_room_does_not_end() -> None:
+    disk = OneIsSlow()
+    manager = DiskManager("/data", storage=disk, flushers=1, now_ms=NOW_MS)
+    manager.open()
+    settings = {**SMALL.overrides, "durability": "memory", "retention.ms": "-1"}
+    manager.create_topic("t", PARTITIONS, TopicConfig(settings))
+    handlers = [manager.get_handler("t", n) for n in range(PARTITIONS)]
+    for handler in handlers:
+        append(handler, batch_of(b"v"), NOW_MS)
+        handler.sync()
+    until(lambda: all(handler.high_watermark == 1 for handler in handlers))
+    manager.limit_open(files_max=4, logs_max=4, logs_most=8)
+    manager.keep_house_now(NOW_MS + 1_000)
+    disk.go.clear()
+    for handler in handlers[:8]:
+        append(handler, batch_of(b"v"), NOW_MS)
+    with pytest.raises(DiskFull, match="8 partitions are being written"):
+        append(handlers[8], batch_of(b"v"), NOW_MS)
+    until(lambda: all(handler._log.active.file is None for handler in handlers[1:8]))
+    for handler in handlers[8:]:  # more than there are descriptors for
+        assert offsets_in(read_from(handler, 0)) == [0]
+    assert handlers[0].has_unsynced
+    disk.go.set()
+    manager.close()
+
+
 def test_syncs_that_could_not_be_asked_for_to_make_room_are_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

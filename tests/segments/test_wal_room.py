@@ -11,6 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from segbroker.segments import background
 from segbroker.segments.background import Housekeeper
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import Buffer, Storage
@@ -126,6 +127,31 @@ def test_memory_that_runs_out_in_the_maker_and_for_what_it_tells_ends_no_thread(
         until(lambda: not control_works(wal))
         disk.place = ""
         until(lambda: control_works(wal))
+
+
+def test_a_maker_that_could_not_be_asked_costs_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = 0
+
+    class Queue(SimpleQueue[object]):
+        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+            nonlocal left
+            if left and getattr(item, "__qualname__", "") == "Supply._make":
+                left -= 1
+                raise MemoryError
+            super().put(item, block, timeout)
+
+    monkeypatch.setattr(background, "SimpleQueue", Queue)
+    with threads(MemoryStorage()) as wal:
+        for _ in range(FILES_MAX):
+            left = 1
+            while left:
+                control_works(wal)
+            wal.revive()
+        writer = Writer(wal)
+        for number in range(40):  # through all files that there may be
+            writer.append(bytes([number]) * 1_000)
+        until(lambda: writer.durable == 40_000)
+        assert not writer.failures
 
 
 class Unsyncable(Writer):
