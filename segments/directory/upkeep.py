@@ -2,7 +2,8 @@
 
     step, several times a second, in a lane
       +- first                     is the directory at its path?  Else that is all (in_place.py)
-      +- a piece of the round      age rolls, retention: VISITS_MAX open partitions per step
+      +- a piece of the round      age rolls, retention, are files where they were written:
+      |                            VISITS_MAX open partitions per step
       +- once a second             the sync tick of class `disk`, a disk with space again, the WAL
       |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions; descriptors that
       |                            ran out, into the log
@@ -49,7 +50,7 @@ SNAPSHOT_TICK_MS: Final = 60_000
 RECOVERIES_FAILED_MAX: Final = 8
 """Logs that could not be opened again, per tick; each costs the reading of a segment or two."""
 VISITS_MAX: Final = 500
-"""Partitions looked at for age per step: about 1 ms of the interpreter."""
+"""Partitions visited per step: some 5 ms, half of it the look for their files."""
 
 _WITHOUT_WAL: Final = frozenset({Durability.DISK, Durability.MEMORY})
 """Classes that have files and acknowledge without the WAL."""

@@ -55,6 +55,11 @@ from .sealed import SealedFiles
 from .segment import ActiveSegment
 
 
+def _away(segment: ActiveSegment) -> OSError:
+    text = "its file was removed, replaced or cut under the broker"
+    return OSError(errno.ENOENT, text, segment.path)
+
+
 class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
@@ -455,8 +460,7 @@ class PartitionLog:
                         file.fdatasync()
                         # Else no start would find it.
                         if not file.is_in_place(size):
-                            text = "its file was removed, replaced or cut under the broker"
-                            raise OSError(errno.ENOENT, text, segment.path)
+                            raise _away(segment)
                         segment.synced_size = size
                     self.recovery_point = max(self.recovery_point, next_offset)
             except NoDescriptor:
@@ -466,6 +470,29 @@ class PartitionLog:
                 self._mark_unsynced()
                 raise
             return self.recovery_point
+
+    def look(self) -> None:
+        """Whether what is not sealed yet is where a start looks for it, as far as it is open: of an
+        idle log no sync would tell.  Blocking, but it waits for no sync.
+
+        Raises OSError, as a sync that has failed.
+        """
+        if not self.sync_lock.acquire(blocking=False):
+            return  # who syncs looks as well
+        try:
+            if self.failed is not None or self.is_over or self.is_in_place():
+                return
+            with self.state_lock:  # what was sealed meanwhile may have been deleted since
+                unsealed = [*self.rotating, self.active]
+            away = next((one for one in unsealed if not one.is_in_place()), None)
+            if away is None or self.is_over:
+                return
+            exc = _away(away)
+            self._fail_sync(exc)
+            self._mark_unsynced()
+        finally:
+            self.sync_lock.release()
+        raise exc
 
     @property
     def first_unsealed(self) -> int:
@@ -480,9 +507,7 @@ class PartitionLog:
     def is_in_place(self) -> bool:
         """Whether the files of segments that are not sealed yet, as far as they are open, are where
         the next opening looks for them, and as long as they were.  Blocking."""
-        segments = (*self.rotating, self.active)
-        files = [(one.file, one.size) for one in segments if one.file is not None]
-        return all(file.is_in_place(size) for file, size in files)
+        return all(one.is_in_place() for one in (*self.rotating, self.active))
 
     def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
         """Make durable what has to be before the content of these is.  Raises OSError."""

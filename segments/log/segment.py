@@ -105,6 +105,11 @@ class ActiveSegment:
                     file = self.file = self.storage.open(self.path)
         return file
 
+    def is_in_place(self) -> bool:
+        """Whether its file, if it is open, is at its path, and as long as it was.  Blocking."""
+        size, file = self.size, self.file
+        return file is None or file.is_in_place(size)
+
     def unused(self) -> list[StorageFile]:
         """Its file, for who closes or keeps it; none where nobody opened it, or somebody reads."""
         if self.pins or self.file is None:

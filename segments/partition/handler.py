@@ -585,6 +585,7 @@ class DiskHandler(MendingPartition):
             return
         opened = self._log
         try:
+            opened.look()
             if roll_what_is_old(opened, now_ms, age_ms):
                 self._evicting.look_at_ages(age_ms)
                 self._rolling.seal_soon()
@@ -610,6 +611,7 @@ class DiskHandler(MendingPartition):
             try:
                 if checkpoint and not self.is_poisoned:
                     opened.sync()  # what fails finds the files open yet
+                    opened.look()
                     if not self._mend_missing():
                         text = "a sealed segment is away, and could not be repaired"
                         raise OSError(errno.ENOENT, text, opened.paths.folder)

@@ -17,7 +17,7 @@ from segbroker.protocol.record_batch import BatchHeader, check_batch, iter_batch
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.upkeep import RECOVERIES_FAILED_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Inode
-from segbroker.segments.disk.storage import Buffer
+from segbroker.segments.disk.storage import Buffer, read_file
 from segbroker.segments.errors import DiskFull, LogClosed, PartitionReadOnly, StorageError
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.metadata.metadata import Metadata
@@ -171,6 +171,49 @@ def test_a_log_whose_files_are_away_is_made_anew_from_those_that_are_open(
     write(handler, 10)
     handler.sync()
     assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(11))
+
+
+@pytest.mark.parametrize("config", [SMALL, DISK])
+@pytest.mark.parametrize("how", ["removed", "replaced by its beginning"])
+@pytest.mark.parametrize("ends", ["killed", "stopped"])
+def test_that_the_file_of_an_idle_log_is_away_is_noticed_though_nothing_is_to_be_synced(
+    config: TopicConfig, how: str, ends: str
+) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, config)
+    for n in range(2):
+        write(handler, n)
+    handler.sync()
+    manager.housekeeping(5_000)
+    handler.wal_checkpoint()
+    path = handler._log.active.path
+    content = read_file(disk, path)
+    disk.unlink(path)
+    if how != "removed":
+        disk.open(path, create=True).pwrite(content[: handler._log.active.positions[1]], 0)
+    if ends == "killed":
+        for second in range(6, 9):
+            manager.housekeeping(second * 1_000)
+        assert handler.read_only is None
+        disk = disk.after_kill()
+    else:
+        with pytest.raises(ExceptionGroup, match="could not be closed"):
+            manager.close()
+    assert readable(manager_on(disk).get_handler("t", 0)) == [0, 1]
+
+
+def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap() -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, DISK)
+    for n in range(3):
+        write(handler, n)
+    handler.sync()
+    disk.open(handler._log.active.path).truncate(handler._log.active.positions[1])
+    for second in range(6, 9):
+        manager.housekeeping(second * 1_000)
+    again = manager_on(disk.after_kill()).get_handler("t", 0)
+    assert again.log_end_offset >= 3, "no offset is used again"
+    assert [found for found in readable(again) if found < 3] == [0]
 
 
 def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
