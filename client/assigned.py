@@ -211,4 +211,4 @@ class Fetched:
     stop_offset: int | None = None
     """Of a bounded reading, in the log that the batch is of: the next log has another."""
     is_stored: bool = False
-    """A batch of the log: who asks again at `from_offset` gets it again."""
+    """It is in the log, a batch or a gap: who asks again at `from_offset` gets it again."""

@@ -97,6 +97,7 @@ class Prefetched:
     ) -> None:
         """The log goes on at `next_offset`, behind `gap` if there is one, which stands in the log
         in this epoch."""
+        is_stored = leader_epoch >= 0
         self._bring_back([state])
         last = self.ready[-1] if self.ready else None
         if (
@@ -112,6 +113,7 @@ class Prefetched:
             last.gap = last.gap._replace(to_offset=gap.to_offset)
             last.next_offset = next_offset
             last.leader_epoch = max(last.leader_epoch, leader_epoch)
+            last.is_stored = last.is_stored and is_stored
         else:
             self.ready.append(
                 Fetched(
@@ -121,6 +123,7 @@ class Prefetched:
                     next_offset,
                     gap=gap,
                     leader_epoch=leader_epoch,
+                    is_stored=is_stored,
                 )
             )
         state.fetch_offset = next_offset
@@ -240,7 +243,7 @@ class Prefetched:
                     self.buffered_bytes -= fetched.size
                     excess -= fetched.size
                     continue
-                done.add(state)  # a gap is told once
+                done.add(state)  # a gap that is not in the log is told once
             kept.appendleft(fetched)
         self.ready = kept
 

@@ -413,11 +413,11 @@ class FetchReply(FetchPlan):
                 if not kept.again(buffer, await self._core.lanes.run(kept.plan.read, buffer)):
                     raise OSError("fewer bytes than before")
             self._parts = self._restored_parts()
-        except STORAGE_FAILURES as exc:
+        except Exception as exc:
             # Half of the reply is sent: there is no honest way to end it.
             topics = {target.topic.topic for target in self._targets}
             facts = {"peer": join_address(*self._peer.address), "topics": sorted(topics)[:TOLD_MAX]}
-            log.error("reply_not_read_again", error=str(exc), **facts)
+            log.error("reply_not_read_again", error=str(exc) or repr(exc), **facts)
             self._peer.outbox.break_off()
         finally:
             self._pending = False

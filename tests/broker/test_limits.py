@@ -20,6 +20,7 @@ from segbroker.broker.connections.connection import Connection
 from segbroker.broker.core import Core
 from segbroker.broker.fetching import fetch_reply
 from segbroker.broker.groups.classic_members import METADATA_MAX
+from segbroker.broker.loop.lanes import Lanes
 from segbroker.broker.loop.pace import Pace
 from segbroker.broker.loop.pool import Place
 from segbroker.broker.requests import SLOW_ANSWERS
@@ -705,7 +706,13 @@ async def test_who_takes_nothing_keeps_no_buffer_behind_other_answers() -> None:
             await slow.stream.receive_some(64 << 10)
 
 
-async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: Events) -> None:
+@pytest.mark.parametrize("why", ["damage", "no memory"])
+async def test_a_reply_that_cannot_be_read_again_closes_its_connection(
+    events: Events, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    async def without_memory(*_: object) -> None:
+        raise MemoryError
+
     storage = MemoryStorage()
     async with (
         serving(storage=storage, fetch_buffer_bytes_max=1 << 20) as broker,
@@ -726,6 +733,8 @@ async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: E
                 await client.fetch("t", 1)
         damaged = storage.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
         damaged.pwrite(bytes(64), 600_000)
+        if why == "no memory":
+            monkeypatch.setattr(Lanes, "run", without_memory)
         with trio.fail_after(60), suppress(Closed):
             while True:  # what the sockets hold already is whole
                 _, reply = await slow.receive(FetchResponse, 12)
@@ -733,7 +742,9 @@ async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: E
         with trio.fail_after(60):
             while broker.connections > 1:
                 await trio.lowlevel.checkpoint()
+        monkeypatch.undo()
         (line,) = events.named("reply_not_read_again")
+        assert line["error"]
         assert line["topics"] == ["t"]
         assert line["peer"].startswith("127.0.0.1:")
         assert values(await client.fetch("t", 1))[0] == _big(1)

@@ -72,6 +72,24 @@ def with_gap(**settings: Any) -> Setting:  # noqa: ANN401 - passed on
     return setting
 
 
+def test_a_gap_behind_what_is_paused_leaves_the_others_their_room() -> None:
+    """It is in the log: with what it comes behind it is read again."""
+    setting = with_gap(on_gap="yield", prefetch_bytes=1)
+    setting.partition.batches.pop()  # the gap is the last of it
+    setting.partition.log_end = 30
+    (other,) = setting.world.cluster.create("b")
+    store(other, [b"x"])
+    fetching = setting.reader.fetching
+    fetching.assign([A], 0)
+    setting.world.run(lambda: fetching.states[A].fetch_offset == 30)
+    fetching.pause([A])
+    fetching.assign([A, TopicPartition("b", 0)], 0)
+    assert setting.read(1) == [0]
+    fetching.resume([A])
+    assert setting.read(11) == [*range(10), Gap("a", 0, 10, 30, "corruption")]
+    assert setting.lost == 20
+
+
 def test_a_gap_in_the_log_is_yielded_in_its_place() -> None:
     setting = with_gap(on_gap="yield")
     items = setting.read_from(0, 12)
