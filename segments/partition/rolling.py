@@ -15,7 +15,7 @@ import structlog
 
 from ..background import Housekeeper
 from ..disk.relieving import NoDescriptor
-from ..errors import PartitionReadOnly
+from ..errors import PartitionReadOnly, as_os_error
 from ..log.log_storage import NamesNotSynced
 from ..log.partition_log import PartitionLog
 from ..log.sealing import seal
@@ -126,9 +126,9 @@ class Rolling:
             seal(opened)
         except NoDescriptor:
             self._owner.sealing_put_off()
-        except OSError as exc:
+        except Exception as exc:  # also MemoryError: what it left half done would be done again
             if opened is self._log():  # else it was opened again meanwhile, through recovery
-                self._owner.sealing_failed(exc)
+                self._owner.sealing_failed(as_os_error(exc, "a sealing was left half done"))
         else:
             self._owner.segments_sealed(opened.recovery_point)
 
