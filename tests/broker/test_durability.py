@@ -413,18 +413,23 @@ async def test_what_could_not_be_asked_for_is_asked_for_with_the_next_batch(
             assert (await client.produce("t", b"behind")).error_code == 0
 
 
+class RunsOut:
+    """Memory, for the next few calls."""
+
+    times = 0
+
+    def __call__(self) -> None:
+        if self.times:
+            self.times -= 1
+            raise MemoryError
+
+
 @pytest.mark.parametrize("what", ["take", "tell"])
 async def test_the_writer_of_the_write_ahead_log_goes_on_when_there_is_memory(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs out as the writer takes what waits, or for who is to hear of it, of a failure too."""
-    left = 0
-
-    def runs_out() -> None:
-        nonlocal left
-        if left:
-            left -= 1
-            raise MemoryError
+    runs_out = RunsOut()
 
     class Queue(SimpleQueue[object]):
         def empty(self) -> bool:
@@ -444,7 +449,7 @@ async def test_the_writer_of_the_write_ahead_log_goes_on_when_there_is_memory(
     async with serving(storage=disk, housekeeping_interval_ms=10) as broker:
         async with connect(broker.address) as client:
             await client.create("t")
-            left = 2
+            runs_out.times = 2
             codes = [(await client.produce("t", b"0")).error_code]
 
             async def is_written() -> bool:
@@ -452,7 +457,7 @@ async def test_the_writer_of_the_write_ahead_log_goes_on_when_there_is_memory(
                 return codes[-1] == 0
 
             await until(is_written)
-            assert not left
+            assert not runs_out.times
             assert {*codes} <= {0, ErrorCode.KAFKA_STORAGE_ERROR}
             kept = values(await client.fetch("t", 0))
         image = disk.after_power_cut()
@@ -466,13 +471,7 @@ async def test_an_event_that_there_is_no_memory_for_is_refused_and_happens_when_
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the creation of a topic a thread waits for it, of a commit the loop is told."""
-    left = 0
-
-    def runs_out() -> None:
-        nonlocal left
-        if left:
-            left -= 1
-            raise MemoryError
+    runs_out = RunsOut()
 
     class Queue(SimpleQueue[object]):
         def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
@@ -499,11 +498,11 @@ async def test_an_event_that_there_is_no_memory_for_is_refused_and_happens_when_
     disk = GatedStorage()
     async with serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker:
         async with connect(broker.address) as client:
-            left = 1
+            runs_out.times = 1
             assert (await client.try_create("t"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
             await client.create("t")
             assert await commit(1) == 0
-            left = 1
+            runs_out.times = 1
             assert await commit(2) != 0
             assert await stands(client, "g", "t", stable=True) == (0, 1)
             assert await commit(3) == 0

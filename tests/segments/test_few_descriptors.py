@@ -23,6 +23,7 @@ from segbroker.segments.errors import (
     StorageError,
 )
 from segbroker.segments.log.caches import GIVEN_AT_ONCE, LOOKS_MAX, OpenLogs
+from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_damage import flipped
@@ -338,8 +339,8 @@ def test_a_burst_that_is_faster_than_the_disk_is_refused_for_a_moment_and_goes_o
     assert not disk.open_count
 
 
-def test_what_is_synced_for_others_parks_at_once_and_they_look_for_it_seldom() -> None:
-    disk = SlowDisk()
+def all_parked(disk: FewDescriptors) -> tuple[DiskManager, list[DiskHandler]]:
+    """PARTITIONS logs, of which eight may be open at once; none is."""
     manager = DiskManager("/data", storage=disk, flushers=1, now_ms=NOW_MS)
     manager.open()
     settings = {**SMALL.overrides, "durability": "memory"}
@@ -347,6 +348,12 @@ def test_what_is_synced_for_others_parks_at_once_and_they_look_for_it_seldom() -
     handlers = [manager.get_handler("t", n) for n in range(PARTITIONS)]
     manager.limit_open(files_max=4, logs_max=4, logs_most=8)
     manager.keep_house_now(NOW_MS + 1_000)  # all are parked
+    return manager, handlers
+
+
+def test_what_is_synced_for_others_parks_at_once_and_they_look_for_it_seldom() -> None:
+    disk = SlowDisk()
+    manager, handlers = all_parked(disk)
     looks = 0
     park_some = manager.open_logs.park_some
 
@@ -434,13 +441,7 @@ def test_syncs_that_could_not_be_asked_for_to_make_room_are_asked_for_again(
 
     monkeypatch.setattr(background, "SimpleQueue", Queue)
     disk = FewDescriptors(1000)
-    manager = DiskManager("/data", storage=disk, flushers=1, now_ms=NOW_MS)
-    manager.open()
-    settings = {**SMALL.overrides, "durability": "memory"}
-    manager.create_topic("t", PARTITIONS, TopicConfig(settings))
-    handlers = [manager.get_handler("t", n) for n in range(PARTITIONS)]
-    manager.limit_open(files_max=4, logs_max=4, logs_most=8)
-    manager.keep_house_now(NOW_MS + 1_000)  # all are parked
+    manager, handlers = all_parked(disk)
     for handler in handlers[:8]:
         append(handler, batch_of(b"v"))
     with pytest.raises(PartitionReadOnly, match="MemoryError"):
