@@ -83,7 +83,7 @@ def _each_of(processors: Iterable[Processor], sink: LogSink) -> Processor:
         except MemoryError:
             sink.lose()
             raise structlog.DropEvent from None
-        return told  # type: ignore[no-any-return]
+        return cast("ProcessorReturnValue", told)
 
     return process
 

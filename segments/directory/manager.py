@@ -583,7 +583,7 @@ class DiskManager:
             handler.producer_expiration_ms = producer_expiration_ms
 
     def housekeeping(self, now_ms: int, monotonic_ms: int | None = None) -> None:
-        """What is due by time; see `Upkeep.step`.  Call it in a lane, several times a second."""
+        """What is due by time; see `Upkeep.step`.  Call it in a lane, about once a second."""
         self.partitions.now_ms = now_ms
         self._keeper.step(now_ms, monotonic_ms)
 

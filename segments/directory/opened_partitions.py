@@ -399,7 +399,7 @@ class OpenedPartitions:
             opened = self._open_some(unresolved[start : start + EAGER_MAX])
             try:
                 ceilings = self._resuming.resume(opened, self.now_ms, self._each)
-            except BaseException:
+            except BaseException:  # whatever it is, the start fails
                 _close_all(opened)
                 raise
             for one, ceiling in zip(opened, ceilings, strict=True):
@@ -450,9 +450,7 @@ class OpenedPartitions:
 
         try:
             self._each(open_one, range(len(some)))
-        except (
-            BaseException
-        ):  # for want of a thread: the start fails, and what is open has no place
+        except BaseException:  # for want of a thread: the start fails, and these have no place
             _close_all(opened.values())
             raise
         return [opened[place] for place in sorted(opened)]

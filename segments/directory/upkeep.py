@@ -1,6 +1,6 @@
 """What an open data directory needs as time goes by: who is looked after, and how many at once.
 
-    step, several times a second, in a lane
+    step, once a second by default, in a lane
       +- first                     is the directory at its path?  Else that is all (in_place.py)
       +- a piece of the round      age rolls, retention, are files where they were written:
       |                            VISITS_MAX open partitions per step

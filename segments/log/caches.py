@@ -314,13 +314,13 @@ class OpenLogs:
         parked = self._park(count - max(GIVEN_AT_ONCE, count // 8), min(2 * count, LOOKS_MAX))
         return parked or self._park(count - GIVEN_AT_ONCE, min(count, LOOKS_MAX), also_used=True)
 
-    def park_one(self, log: Parkable) -> bool:
-        """Let this one park, however lately it was used; whether it did, or held none."""
+    def park_one(self, log: Parkable) -> None:
+        """Let this one park, however lately it was used."""
         with self._lock:
             if log not in self._logs:
-                return True
+                return
             del self._logs[log]
-        return self._park_out(log)
+        self._park_out(log)
 
     def _park_out(self, log: Parkable) -> bool:
         """Out of the table before it parks: a write right behind it puts it in again."""
