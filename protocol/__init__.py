@@ -16,7 +16,7 @@ come in, values go out, and the other way round.  A module imports only what sta
     frames         size-prefixed frames out of a byte stream
     messages_*     the Kafka messages, one module per area
     vendor         segbroker's own api keys, msgpack bodies
-    api_keys       what each api key is, which versions are served, which are advertised
+    api_keys       what each api key is, which versions are served
     headers        request and response headers, whole frames
     hot            produce and fetch of one partition, without objects
     tls_records    bytes cut as TLS wants them

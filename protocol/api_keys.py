@@ -1,9 +1,8 @@
-"""Which api keys there are, which versions are served, which are advertised.
+"""Which api keys there are, and which versions are served.
 
 Known is what a message class exists for: those ranges can be encoded and decoded.  SERVED is what
-the broker answers, ADVERTISED what ApiVersions says.  A request of a version that is not served
-ends the connection, but for ApiVersions, which is answered with error 35 in the layout of version
-0.
+the broker answers, and what ApiVersions says.  A request of a version that is not served ends the
+connection, but for ApiVersions, which is answered with error 35 in the layout of version 0.
 
 Produce begins at 0 though versions 0 to 2 carry record formats that are refused (error 43 for each
 partition): librdkafka before 2.11.1 switches gzip, snappy and lz4 off when the minimum is 3
@@ -16,8 +15,8 @@ Fetch 12 whatever is said; aiokafka up to 0.12 sends Metadata 0 before it asks f
 segbroker's own keys (vendor.py) are advertised only to clients whose software name begins with
 "segbroker".
 
-Invariants, checked on import: SERVED lies within what is known, ADVERTISED covers SERVED, every
-request has its response with the same versions.
+Invariants, checked on import: SERVED lies within what is known, every request has its response
+with the same versions.
 """
 
 from collections.abc import Mapping
@@ -47,7 +46,6 @@ from .schema import Message
 from .vendor import VendorKey
 
 __all__ = [
-    "ADVERTISED",
     "FEATURES",
     "SERVED",
     "SERVED_VENDOR",
@@ -209,10 +207,7 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0),
 }
-"""What the broker answers."""
-
-ADVERTISED: Final[dict[ApiKey, ApiVersionRange]] = dict(SERVED)
-"""What ApiVersions says to everybody."""
+"""What the broker answers, and what ApiVersions says to everybody."""
 
 SERVED_VENDOR: Final[dict[VendorKey, ApiVersionRange]] = {
     VendorKey.SERVER_INFO: ApiVersionRange(0, 0),
@@ -223,7 +218,7 @@ SERVED_VENDOR: Final[dict[VendorKey, ApiVersionRange]] = {
     VendorKey.QUERY_STATE: ApiVersionRange(0, 0),
     VendorKey.FORGET_TRANSACTIONS: ApiVersionRange(0, 0),
 }
-"""What ApiVersions says besides to segbroker's own clients."""
+"""The same, to segbroker's own clients alone."""
 
 
 def _classes(suffix: str) -> dict[int, type[Message]]:
@@ -265,8 +260,6 @@ def _check() -> None:
     for api, (first, last) in SERVED.items():
         known_first, known_last = _REQUESTS[api].message_versions
         assert known_first <= first <= last <= known_last, f"{api.name} is served, but not known"
-        assert ADVERTISED[api].min <= first, api.name
-        assert ADVERTISED[api].max == last, api.name
 
 
 _check()
@@ -385,7 +378,7 @@ def api_versions_response(
     is not named, as in Kafka.
     """
     served = version in SERVED[ApiKey.API_VERSIONS]
-    ranges: list[tuple[int, ApiVersionRange]] = [*ADVERTISED.items()]
+    ranges: list[tuple[int, ApiVersionRange]] = [*SERVED.items()]
     if vendor:
         ranges += SERVED_VENDOR.items()
     response = ApiVersionsResponse(

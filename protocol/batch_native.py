@@ -15,6 +15,7 @@ from ._kernel import ffi, lib
 from .batch_layout import (
     INT32_MAX,
     INT64_MAX,
+    RECORD_SIZE_MIN,
     AnyRecord,
     BatchFields,
     Gathered,
@@ -55,8 +56,8 @@ def index(
     size = len(data)
     if size > INT32_MAX or not 0 <= base_offset <= INT64_MAX - max(last_offset_delta, 0):
         return None
-    # A record has at least 7 bytes: a lie about the count takes no memory.
-    if not 0 <= count <= (size - position) // 7:
+    # A lie about the count takes no memory.
+    if not 0 <= count <= (size - position) // RECORD_SIZE_MIN:
         return None
     ints = array("i", bytes(24 * count))
     longs = array("q", bytes(16 * count))

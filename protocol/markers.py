@@ -18,9 +18,9 @@ import struct
 from enum import IntEnum
 from typing import Final
 
-from .batch_layout import CONTROL_BIT, CRC_POSITION, HEADER, HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT
-from .checksums import Buffer, crc32c
-from .record_batch import BatchHeader
+from .batch_header import BatchHeader, write_crc
+from .batch_layout import CONTROL_BIT, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL_BIT
+from .checksums import Buffer
 
 __all__ = ["MARKER_SIZE", "Outcome", "encode_marker", "marker_outcome"]
 
@@ -31,7 +31,6 @@ _PREFIX: Final = bytes([2 * 16, 0, 0, 0, 2 * 4])
 _VALUE_LENGTH: Final = bytes([2 * 6])
 _TYPE: Final = struct.Struct(">hh")
 _TYPE_POSITION: Final = HEADER_SIZE + len(_PREFIX)
-_CRC: Final = struct.Struct(">I")
 MARKER_SIZE: Final = HEADER_SIZE + _RECORD.size
 """Bytes of a marker."""
 assert MARKER_SIZE == 78, "the box above"
@@ -55,7 +54,7 @@ def encode_marker(
     batch = bytearray(
         HEADER.pack(
             0,
-            MARKER_SIZE - 12,
+            MARKER_SIZE - LENGTH_END,
             0,
             MAGIC,
             0,
@@ -70,7 +69,7 @@ def encode_marker(
         )
     )
     batch += record
-    _CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CRC_POSITION + 4 :]))
+    write_crc(batch)
     return batch
 
 

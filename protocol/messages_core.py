@@ -57,7 +57,7 @@ class ApiVersionsResponseFinalizedFeature(Message):
 
 
 class ApiVersionsResponse(Message, key=18, versions=(0, 4), flexible=3):
-    """The ranges of versions that are advertised; its header has no tag section in any version."""
+    """The ranges of versions that are served; its header has no tag section in any version."""
 
     error_code: Int16 = 0
     api_keys: list[ApiVersionsResponseKey]

@@ -5,7 +5,6 @@ import pytest
 
 from segbroker.protocol import limits
 from segbroker.protocol.api_keys import (
-    ADVERTISED,
     SERVED,
     SERVED_VENDOR,
     ApiKey,
@@ -39,8 +38,8 @@ def test_the_versions_that_old_clients_look_for_are_served(key: ApiKey) -> None:
         assert is_served(key, version)
 
 
-def test_produce_is_advertised_from_0_for_old_librdkafka() -> None:
-    assert ADVERTISED[ApiKey.PRODUCE] == ApiVersionRange(0, 13)
+def test_produce_is_served_from_0_for_old_librdkafka() -> None:
+    assert SERVED[ApiKey.PRODUCE] == ApiVersionRange(0, 13)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +57,12 @@ def test_vendor_keys_are_told_to_our_own_clients_alone() -> None:
     assert is_served(VendorKey.SERVER_INFO, 0)
 
 
-def test_the_answer_to_api_versions_lists_what_is_advertised() -> None:
+def test_the_answer_to_api_versions_lists_what_is_served() -> None:
     response, _ = api_versions_response(3, vendor=False)
     assert {
         ApiKey(row.api_key): ApiVersionRange(row.min_version, row.max_version)
         for row in response.api_keys
-    } == ADVERTISED
+    } == SERVED
 
 
 def test_a_key_without_a_message_is_unsupported() -> None:
