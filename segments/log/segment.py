@@ -24,7 +24,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from ..disk.storage import Buffer, Storage, StorageFile
+from ..disk.storage import Buffer, Storage, StorageFile, is_cut_off
+from ..errors import CorruptSegment
 from ..files.index import BlockBuilder, segment_tag
 from ..files.manifest import Row, RowKind
 
@@ -96,19 +97,28 @@ class ActiveSegment:
         self.retired = False
 
     def opened(self) -> StorageFile:
-        """The file, opened if it is not.  For who may not be parked meanwhile.  Raises OSError."""
+        """The file, opened if it is not.  For who may not be parked meanwhile.
+
+        Raises OSError, CorruptSegment: it was cut off, and nothing may be written behind that.
+        """
         file = self.file
         if file is None:
             with _opening:
                 file = self.file
                 if file is None:
-                    file = self.file = self.storage.open(self.path)
+                    file = self.storage.open(self.path)
+                    if (size := file.size()) < self.size:
+                        file.close()
+                        raise CorruptSegment(self.path, size, "the file is shorter than written")
+                    self.file = file
         return file
 
     def is_in_place(self) -> bool:
-        """Whether its file, if it is open, is at its path, and as long as it was.  Blocking."""
+        """Whether its file is at its path, and as long as it was.  Blocking."""
         size, file = self.size, self.file
-        return file is None or file.is_in_place(size)
+        if file is None:  # an empty one is opened by its path, or not at all
+            return not size or not is_cut_off(self.storage, self.path, size)
+        return file.is_in_place(size)
 
     def unused(self) -> list[StorageFile]:
         """Its file, for who closes or keeps it; none where nobody opened it, or somebody reads."""
