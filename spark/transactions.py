@@ -274,7 +274,7 @@ def _at_coordinator(
     """
 
     def attempt() -> T:
-        link = cluster.any_link()
+        link = cluster.at_any(lambda link: link)
         if key is not None:
             find = FindCoordinatorRequest(key=key, key_type=_TRANSACTION, coordinator_keys=[key])
             found = link.ask(find, FindCoordinatorResponse, timeout_ms)
