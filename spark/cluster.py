@@ -25,6 +25,7 @@ from segbroker.client.errors import (
     SegbrokerError,
     UnsupportedByBroker,
     broker_error,
+    check_code,
 )
 from segbroker.client.settings import Address
 from segbroker.client.spoken import VendorRequest
@@ -99,8 +100,7 @@ class Cluster:
                     continue
                 if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue
-                if row.error_code != ErrorCode.NONE:
-                    raise broker_error(row.error_code, f"topic {row.name!r}")
+                check_code(row.error_code, f"topic {row.name!r}")
                 found[row.name] = topic_layout(selection, row, brokers)
             return found
 
@@ -288,9 +288,8 @@ class Cluster:
             )
             for row in reply.topics:
                 for part in row.partitions:
-                    if part.error_code != ErrorCode.NONE:
-                        about = f"topic {row.name!r} partition {part.partition_index}"
-                        raise broker_error(part.error_code, about)
+                    about = f"topic {row.name!r} partition {part.partition_index}"
+                    check_code(part.error_code, about)
                     found[row.name, part.partition_index] = part.offset
         return found
 
