@@ -40,7 +40,7 @@ What is where, from the inside out; a module imports only what stands above it:
     partition_statistics cleaning
     acl_administration quota_administration user_administration broker_administration
     group_settings
-    driver transport waiting core_lock thread_driver forgotten
+    driver transport waiting core_lock forgotten thread_driver
     event_loop beside async_tokens own_tasks async_driver
     heap turns                                            sockets; who waits, whose turn it is
     producer consumer share_consumer admin                what a user sees

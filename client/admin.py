@@ -8,12 +8,10 @@ Each method raises the broker's error (see errors), with the broker's own words 
 and TimedOut or BrokerUnreachable after `api_timeout_ms`.
 """
 
-import atexit
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from segbroker.protocol.scram import ITERATIONS_DEFAULT
 
@@ -46,7 +44,7 @@ from .partition_statistics import stored_records
 from .quota_administration import Quota
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
-from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
+from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
 from .share_offsets import ShareOffset
 from .thread_driver import Blocking, ThreadDriver
 from .user_administration import User
@@ -90,28 +88,6 @@ class Admin(Blocking):
             api_timeout_ms=api_timeout_ms,
         )
         self._engine = Engine(settings, Random())
-
-    def __repr__(self) -> str:
-        return said_of(self, self._engine.settings, self._driver.state)
-
-    def __enter__(self) -> Self:
-        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        self._driver.start(self._engine)
-        atexit.register(self.close)
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End.  Again: nothing."""
-        self._driver.stop()
-        atexit.unregister(self.close)
 
     def create_topic(
         self,

@@ -9,8 +9,7 @@ Its methods are those of Admin, with `await`.
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from segbroker.protocol.scram import ITERATIONS_DEFAULT
 
@@ -32,7 +31,7 @@ from .administration import (
     Setting,
     TopicDescription,
 )
-from .async_driver import AsyncDriver
+from .async_driver import Async, AsyncDriver
 from .broker_administration import BrokerSetting
 from .cleaning import Cleaning, cleanings
 from .engine import Engine
@@ -44,14 +43,14 @@ from .partition_statistics import stored_records
 from .quota_administration import Quota
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
-from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
+from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
 from .share_offsets import ShareOffset
 from .user_administration import User
 
 _EVERY_ACL: Final = AclFilter()
 
 
-class AsyncAdmin:
+class AsyncAdmin(Async):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll times in milliseconds.\n"
 
@@ -87,26 +86,6 @@ class AsyncAdmin:
             api_timeout_ms=api_timeout_ms,
         )
         self._engine = Engine(settings, Random())
-
-    def __repr__(self) -> str:
-        return said_of(self, self._engine.settings, self._driver.state)
-
-    async def __aenter__(self) -> Self:
-        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        await self._driver.start(self, self._engine)
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._driver.stop()
-
-    async def aclose(self) -> None:
-        """End.  Again: nothing."""
-        await self._driver.stop()
 
     async def create_topic(
         self,

@@ -20,17 +20,16 @@ from datetime import datetime
 from functools import partial
 from inspect import isawaitable
 from itertools import islice
-from types import TracebackType
-from typing import Any, Generic, Literal, Never, Self, Unpack, overload
+from typing import Any, Generic, Literal, Never, Unpack, overload
 
 import anyio
 import anyio.lowlevel
 
 from .assigned import Fetched
-from .async_driver import AsyncDriver
+from .async_driver import Async, AsyncDriver
 from .clock import now_ms
 from .consumed import ConsumedBatch
-from .driver import GOODBYE_MS, HURRIED_MS, is_hurried
+from .driver import is_hurried
 from .errors import BusyError, SegbrokerError
 from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
@@ -38,7 +37,7 @@ from .group_reading import CALLBACK_MS
 from .handout import Handout
 from .reading import Notice, Reading, check_poll
 from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartition
-from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
+from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
 from .starting import Start
 
 # How long it goes on without a checkpoint while there is something to hand out: as long as the
@@ -48,7 +47,7 @@ GIVE_WAY_MS = 5
 HOLD_MS = 50
 
 
-class AsyncConsumer(Generic[Notice]):
+class AsyncConsumer(Async, Generic[Notice]):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -120,31 +119,16 @@ class AsyncConsumer(Generic[Notice]):
             wake_by=self._driver.wake_by,
             options=options,
         )
-
-    def __repr__(self) -> str:
-        return said_of(self, self._reading.engine.settings, self._driver.state)
-
-    async def __aenter__(self) -> Self:
-        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        goodbye = partial(self._reading.goodbye, patient=True) if self._reading.is_member else None
-        await self._driver.start(self, self._reading.engine, goodbye, GOODBYE_MS)
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._close(hurried=is_hurried(exc))
+        self._engine = self._reading.engine
+        self._last = partial(self._reading.goodbye, patient=True)
 
     async def aclose(self) -> None:
         """End; in a group commit what was gone past, and leave.  Again: nothing."""
-        await self._close(hurried=False)
+        await self._close(None)
 
-    async def _close(self, *, hurried: bool) -> None:
+    async def _close(self, exc: BaseException | None) -> None:
         try:
-            await self._say_goodbye(hurried)
+            await self._say_goodbye(is_hurried(exc))
         finally:
             await self._driver.stop()
 
@@ -168,14 +152,7 @@ class AsyncConsumer(Generic[Notice]):
             hurried = hurried or is_hurried(cut)
             raise
         finally:
-            goodbye = self._reading.goodbye(patient=not hurried)
-            with suppress(SegbrokerError):  # another task may have ended it meanwhile
-                if hurried:
-                    await self._driver.call_last(goodbye, HURRIED_MS)
-                else:
-                    await self._driver.call_to_end(
-                        goodbye, timeout_ms=GOODBYE_MS, last_ms=HURRIED_MS
-                    )
+            await self._driver.say_goodbye(self._reading.goodbye, hurried=hurried)
 
     async def _tell_last(self, hurried: bool) -> None:
         group, who = self._reading.group, anyio.get_current_task().id

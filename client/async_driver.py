@@ -22,7 +22,8 @@ from functools import partial
 from math import inf
 from ssl import SSLContext
 from threading import get_ident
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 from weakref import WeakSet
 
 import anyio
@@ -34,7 +35,7 @@ from .clock import now_ms
 from .completion import Completion, Waitable
 from .connection import Connection, State
 from .core_lock import Undisturbed
-from .driver import FORKED, Driver
+from .driver import FORKED, GOODBYE_MS, HURRIED_MS, Client, Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
     OPENED_ONCE,
@@ -132,8 +133,8 @@ class AsyncDriver(Driver):
         self,
         client: object,
         engine: Engine,
-        last: Callable[[], Call[None]] | None = None,
-        last_ms: int = 0,
+        last: Callable[[], Call[None]] | None,
+        last_ms: int,
     ) -> None:
         """Start the tasks and wait until one broker was reached.
 
@@ -272,24 +273,26 @@ class AsyncDriver(Driver):
             self.pump()
         return completion
 
-    async def call_to_end(
+    async def say_goodbye(
         self,
-        generator: Call[T],
+        goodbye: Callable[..., Call[None]],
         *,
-        timeout_ms: int,
-        last_ms: int,
+        hurried: bool,
         hurry: Callable[[], object] = lambda: None,
     ) -> None:
-        """As `call`; where its task is cancelled it has `last_ms` more, as by `call_last`, and is
-        told so by `hurry`."""
-        completion = self._begin(generator, timeout_ms)
-        try:
-            await self.wait(completion)
-        except BaseException:
-            hurry()
-            await self._hurry(completion, last_ms)
-            raise
-        completion.result()
+        """What a client says at last, as far as it gets; another task may have ended it meanwhile.
+        Where its task is cancelled it has HURRIED_MS more, and is told so by `hurry`."""
+        with suppress(SegbrokerError):
+            if hurried:
+                await self.call_last(goodbye(patient=False), HURRIED_MS)
+                return
+            completion = self._begin(goodbye(patient=True), GOODBYE_MS)
+            try:
+                await self.wait(completion)
+            except BaseException:
+                hurry()
+                await self._hurry(completion, HURRIED_MS)
+                raise
 
     async def call_last(self, generator: Call[T], timeout_ms: int) -> None:
         """Run a call in a task that is being cancelled, as far as it gets within `timeout_ms`."""
@@ -494,6 +497,33 @@ class AsyncDriver(Driver):
             # Whoever waits for the socket is woken with ClosedResourceError first.
             anyio.notify_closing(transport.socket)
             transport.close()
+
+
+class Async(Client):
+    """A client that is open in an `async with` block."""
+
+    _driver: AsyncDriver
+
+    async def __aenter__(self) -> Self:
+        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
+        await self._driver.start(self, self._engine, self._last, self._last_ms)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._close(exc)
+
+    async def aclose(self) -> None:
+        """End.  Again: nothing."""
+        await self._close(None)
+
+    async def _close(self, exc: BaseException | None) -> None:
+        """The end, because of `exc` or of nothing."""
+        await self._driver.stop()
 
 
 async def wait_done(what: Waitable) -> None:

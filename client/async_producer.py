@@ -16,14 +16,13 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from contextlib import asynccontextmanager, suppress
 from random import Random
 from threading import get_ident
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import anyio
 import anyio.lowlevel
 
 from .accumulator import Accumulator
-from .async_driver import AsyncDriver, wait_done
+from .async_driver import Async, AsyncDriver, wait_done
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .driver import GOODBYE_MS, GRACE_MS, HURRIED_MS, REGULAR
@@ -36,7 +35,7 @@ from .lookups import topics_known
 from .producer_batch import ProducerBatch
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
-from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
+from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings
 from .transactions import PreparedTransaction, not_aborted
 
 
@@ -77,7 +76,7 @@ async def _delivered(batch: ProducerBatch) -> None:
         batch.queue.awaited_count -= 1
 
 
-class AsyncProducer:
+class AsyncProducer(Async):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -101,8 +100,10 @@ class AsyncProducer:
             undisturbed=self._driver.undisturbed,
         )
         self._driver.is_awaited = self._accumulator.is_awaited
-        engine = Engine(client, random, create_topics=True)
-        self._producing = Producing(engine, self._accumulator)
+        self._engine = Engine(client, random, create_topics=True)
+        self._producing = Producing(self._engine, self._accumulator)
+        self._last = self._producing.flushed
+        self._last_ms = self._settings.delivery_timeout_ms
         self._append = self._accumulator.append
         self._inboxes = self._accumulator.inboxes
         self._sealed_seen = 0
@@ -110,26 +111,12 @@ class AsyncProducer:
         self._owes = False
         self._crowded: dict[Inbox, None] = {}
 
-    def __repr__(self) -> str:
-        return said_of(self, self._producing.engine.settings, self._driver.state)
-
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         keep_freed_memory()
-        await self._driver.start(
-            self,
-            self._producing.engine,
-            self._producing.flushed,
-            self._settings.delivery_timeout_ms,
-        )
-        return self
+        return await super().__aenter__()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _close(self, exc: BaseException | None) -> None:
         if exc is None or isinstance(exc, REGULAR):
             await self.aclose()
             return

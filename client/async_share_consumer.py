@@ -9,29 +9,27 @@ once: `accept`, `release`, `reject` and `renew` do not wait.  No task of it outl
 """
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
-from types import TracebackType
-from typing import Any, Generic, Literal, Never, Self, Unpack, overload
+from typing import Any, Generic, Literal, Never, Unpack, overload
 
 import anyio
 import anyio.lowlevel
 
 from .acknowledging import Kind, ShareRecord, told
 from .async_consumer import GIVE_WAY_MS
-from .async_driver import AsyncDriver
+from .async_driver import Async, AsyncDriver
 from .clock import now_ms
-from .driver import GOODBYE_MS, HURRIED_MS, is_hurried
-from .errors import BusyError, SegbrokerError
+from .driver import is_hurried
+from .errors import BusyError
 from .reading import Notice, check_poll
 from .records import Gap, TopicPartition
-from .settings import DEFAULT_BOOTSTRAP, OnGap, said_of
+from .settings import DEFAULT_BOOTSTRAP, OnGap
 from .share_reading import FailureListener, ShareReading
 from .share_settings import ShareOptions
 
 
-class AsyncShareConsumer(Generic[Notice]):
+class AsyncShareConsumer(Async, Generic[Notice]):
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
@@ -87,23 +85,8 @@ class AsyncShareConsumer(Generic[Notice]):
             wake_by=self._driver.wake_by,
             options=options,
         )
-
-    def __repr__(self) -> str:
-        return said_of(self, self._reading.engine.settings, self._driver.state)
-
-    async def __aenter__(self) -> Self:
-        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        goodbye = partial(self._reading.goodbye, patient=True)
-        await self._driver.start(self, self._reading.engine, goodbye, GOODBYE_MS)
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._close(exc)
+        self._engine = self._reading.engine
+        self._last = partial(self._reading.goodbye, patient=True)
 
     async def aclose(self) -> None:
         """End: what was said is said, the rest is free for others, the group is left.  Again:
@@ -113,7 +96,10 @@ class AsyncShareConsumer(Generic[Notice]):
     async def _close(self, exc: BaseException | None) -> None:
         cut = exc if is_hurried(exc) else None
         try:
-            await self._say_goodbye(cut is not None)
+            if self._driver.is_open:
+                await self._driver.say_goodbye(
+                    self._reading.goodbye, hurried=cut is not None, hurry=self._reading.hurry
+                )
         except BaseException as other:
             cut = other
             raise
@@ -126,28 +112,6 @@ class AsyncShareConsumer(Generic[Notice]):
                     told(failed, cut)
         if cut is None:
             await self._tell_last(exc)
-
-    async def _say_goodbye(self, hurried: bool) -> None:
-        if not self._driver.is_open:
-            return
-        try:
-            if not hurried:
-                await anyio.lowlevel.checkpoint_if_cancelled()
-        except BaseException:
-            hurried = True
-            raise
-        finally:
-            goodbye = self._reading.goodbye(patient=not hurried)
-            if hurried:
-                await self._driver.call_last(goodbye, HURRIED_MS)
-            else:
-                with suppress(SegbrokerError):
-                    await self._driver.call_to_end(
-                        goodbye,
-                        timeout_ms=GOODBYE_MS,
-                        last_ms=HURRIED_MS,
-                        hurry=self._reading.hurry,
-                    )
 
     async def _tell_last(self, exc: BaseException | None) -> None:
         listener, failed = self._reading.on_failed, self._reading.to_tell_last()

@@ -25,21 +25,19 @@ from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from threading import get_ident
-from types import TracebackType
-from typing import Any, Generic, Literal, Never, Self, Unpack, overload
+from typing import Any, Generic, Literal, Never, Unpack, overload
 
 from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
-from .driver import GOODBYE_MS, HURRIED_MS, is_hurried
+from .driver import is_hurried
 from .errors import SegbrokerError
-from .forgotten import Forgotten
 from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
 from .group_reading import CALLBACK_MS
 from .reading import Notice, Reading, check_poll
 from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartition
-from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
+from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
 from .starting import Start
 from .thread_driver import Blocking, ThreadDriver
 from .turns import Lists, Loop, Turns
@@ -145,7 +143,6 @@ class Consumer(Blocking, Generic[Notice]):
         Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = Reading(
             bootstrap,
@@ -161,44 +158,25 @@ class Consumer(Blocking, Generic[Notice]):
             wake_by=self._driver.wake_by,
             options=options,
         )
+        self._engine = self._reading.engine
+        self._last = partial(self._reading.goodbye, patient=True)
 
     @property
     def _lock(self) -> AbstractContextManager[object]:
         # Plain, for reading: interrupted at any place, it has handed out nothing that nobody saw.
         return self._driver.lock.plain
 
-    def __repr__(self) -> str:
-        return said_of(self, self._reading.engine.settings, self._driver.state)
-
-    def __enter__(self) -> Self:
-        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        self._driver.start(self._reading.engine)
-        is_member = self._reading.is_member
-        goodbye = partial(self._reading.goodbye, patient=True) if is_member else None
-        self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
-        self._forgotten.close_at_exit(self, self._driver.thread, GOODBYE_MS)
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._close(hurried=is_hurried(exc))
-
     def close(self) -> None:
         """End; in a group commit what was gone past, and leave.  Again: nothing."""
-        self._close(hurried=False)
+        self._close(None)
 
-    def _close(self, *, hurried: bool) -> None:
+    def _close(self, exc: BaseException | None) -> None:
         self._driver.check_may_stop()
         try:
             if self._reading.is_member and self._driver.is_open:
-                self._say_goodbye(hurried)
+                self._say_goodbye(is_hurried(exc))
         finally:
             self._driver.stop()
-            self._forgotten.closed()
 
     def _say_goodbye(self, hurried: bool) -> None:
         group = self._reading.group
@@ -216,11 +194,7 @@ class Consumer(Blocking, Generic[Notice]):
             hurried = hurried or is_hurried(cut)
             raise
         finally:
-            with suppress(SegbrokerError):
-                self._driver.call(
-                    self._reading.goodbye(patient=not hurried),
-                    timeout_ms=HURRIED_MS if hurried else GOODBYE_MS,
-                )
+            self._driver.say_goodbye(self._reading.goodbye, hurried=hurried)
 
     def _tell_last(self, hurried: bool) -> None:
         group, who = self._reading.group, get_ident()

@@ -1,12 +1,14 @@
-"""What is the same of both drivers, that of threads and that of event loops: what a client says of
-itself, how long its end may take, and that it belongs to its process.
+"""What is the same of both drivers, that of threads and that of event loops, and of all clients:
+what a client says of itself, how long its end may take, and that it belongs to its process.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final
 
-from .engine import Engine
+from .engine import Call, Engine
 from .errors import NOT_PICKLED
+from .settings import said_of
 
 REGULAR: Final = (GeneratorExit, SystemExit)
 """What leaves a block as its end does: a generator that is left half way, and sys.exit(), of which
@@ -49,3 +51,16 @@ class Driver(ABC):
 
     def __reduce__(self) -> str:
         raise TypeError(NOT_PICKLED)
+
+
+class Client:
+    """What every client has: a core, and what runs it."""
+
+    _driver: Driver
+    _engine: Engine
+    # What it says where nobody refers to it any more, see forgotten.py, and how long that may take.
+    _last: Callable[[], Call[None]] | None = None
+    _last_ms = GOODBYE_MS
+
+    def __repr__(self) -> str:
+        return said_of(self, self._engine.settings, self._driver.state)

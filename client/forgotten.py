@@ -1,4 +1,4 @@
-"""A consumer that nobody refers to any more gives its place up.
+"""A client that nobody refers to any more ends by itself: a consumer gives its place up.
 
 In a notebook the cell is run once more, and what `consumer` was before is gone without `close()`.
 Its I/O thread would go on with the heartbeats, and the group would keep giving partitions to a
@@ -26,7 +26,7 @@ from weakref import finalize, ref
 from .engine import Call
 
 
-class _Closable(Protocol):
+class Closable(Protocol):
     def close(self) -> None: ...
 
 
@@ -39,7 +39,7 @@ class _Driver(Protocol):
 
 
 class Forgotten:
-    """What happens to an open consumer that is not closed."""
+    """What happens to an open client that is not closed."""
 
     def __init__(self) -> None:
         self._collected: finalize[..., object] | None = None
@@ -57,12 +57,11 @@ class Forgotten:
         self._collected = finalize(client, driver.end_by_itself, said, goodbye, timeout_ms)
         self._collected.atexit = False
 
-    def close_at_exit(self, client: _Closable, thread: Thread | None, timeout_ms: int) -> None:
+    def close_at_exit(self, client: Closable, thread: Thread, timeout_ms: int) -> None:
         """At a regular end of the interpreter it is closed, or has said goodbye by itself.
 
         thread: the driver's.
         """
-        assert thread is not None, "it is open"
         self._at_exit = _AtExit(client, thread, timeout_ms)
         atexit.register(self._at_exit)
 
@@ -77,7 +76,7 @@ class Forgotten:
 class _AtExit:
     """Refers to nothing that is large: of who was forgotten it stays until then."""
 
-    def __init__(self, client: _Closable, thread: Thread, timeout_ms: int) -> None:
+    def __init__(self, client: Closable, thread: Thread, timeout_ms: int) -> None:
         self._client = ref(client)
         self._thread = thread
         self._timeout_ms = timeout_ms

@@ -21,7 +21,6 @@ import atexit
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
-from types import TracebackType
 from typing import Self, Unpack
 
 from .accumulator import Accumulator
@@ -41,7 +40,7 @@ from .lookups import topics_known
 from .pending import plain_send
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
-from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
+from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings
 from .thread_driver import Blocking, ThreadDriver
 from .transactions import PreparedTransaction, not_aborted
 from .waiting import as_ms, wait_all
@@ -128,27 +127,19 @@ class Producer(Blocking):
             lock=self._lock,
             undisturbed=self._lock.undisturbed,
         )
-        engine = Engine(client, random, create_topics=True)
-        self._producing = Producing(engine, self._accumulator)
+        self._engine = Engine(client, random, create_topics=True)
+        self._producing = Producing(self._engine, self._accumulator)
         self._append = self._accumulator.append
         self._inboxes = self._accumulator.inboxes
-
-    def __repr__(self) -> str:
-        return said_of(self, self._producing.engine.settings, self._driver.state)
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         keep_freed_memory()
-        self._driver.start(self._producing.engine)
+        self._driver.start(self._engine)
         atexit.register(self.close)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _close(self, exc: BaseException | None) -> None:
         if exc is None or isinstance(exc, REGULAR) or self._driver.is_forked:
             self.close()
             return

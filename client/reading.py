@@ -223,8 +223,9 @@ class Reading:
         return self.group.closing(now_ms())
 
     def goodbye(self, *, patient: bool) -> Call[None]:
-        """What a member says at the end."""
-        return self.group.goodbye(now_ms(), patient=patient)
+        """What a member says at the end; who is none says nothing."""
+        if self._group is not None:
+            yield from self._group.goodbye(now_ms(), patient=patient)
 
     def check_chosen(self) -> None:
         """Raises TypeError where nobody has said what to read: waiting would be for ever."""

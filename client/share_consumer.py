@@ -20,19 +20,16 @@ One thread at a time reads: BusyError for a second one.  What became of a record
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Literal, Never, Self, Unpack, overload
+from typing import Any, Generic, Literal, Never, Unpack, overload
 
 from .acknowledging import Kind, ShareRecord, told
 from .clock import now_ms
-from .driver import GOODBYE_MS, HURRIED_MS, is_hurried
-from .errors import SegbrokerError
-from .forgotten import Forgotten
+from .driver import is_hurried
 from .reading import Notice, check_poll
 from .records import Gap, TopicPartition
-from .settings import DEFAULT_BOOTSTRAP, OnGap, said_of
+from .settings import DEFAULT_BOOTSTRAP, OnGap
 from .share_reading import FailureListener, ShareReading
 from .share_settings import ShareOptions
 from .thread_driver import Blocking, ThreadDriver
@@ -105,7 +102,6 @@ class ShareConsumer(Blocking, Generic[Notice]):
         Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = ShareReading(
             bootstrap,
@@ -117,29 +113,12 @@ class ShareConsumer(Blocking, Generic[Notice]):
             wake_by=self._driver.wake_by,
             options=options,
         )
+        self._engine = self._reading.engine
+        self._last = partial(self._reading.goodbye, patient=True)
 
     @property
     def _lock(self) -> AbstractContextManager[object]:
         return self._driver.lock.plain  # as in Consumer
-
-    def __repr__(self) -> str:
-        return said_of(self, self._reading.engine.settings, self._driver.state)
-
-    def __enter__(self) -> Self:
-        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        self._driver.start(self._reading.engine)
-        goodbye = partial(self._reading.goodbye, patient=True)
-        self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
-        self._forgotten.close_at_exit(self, self._driver.thread, GOODBYE_MS)
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._close(exc)
 
     def close(self) -> None:
         """End: what was said is said, the rest is free for others, the group is left.  Again:
@@ -151,14 +130,9 @@ class ShareConsumer(Blocking, Generic[Notice]):
         self._driver.check_may_stop()
         try:
             if self._driver.is_open:
-                with suppress(SegbrokerError):
-                    self._driver.call(
-                        self._reading.goodbye(patient=not hurried),
-                        timeout_ms=HURRIED_MS if hurried else GOODBYE_MS,
-                    )
+                self._driver.say_goodbye(self._reading.goodbye, hurried=hurried)
         finally:
             self._driver.stop()
-            self._forgotten.closed()
         failed = [] if self._driver.is_forked else self._reading.to_tell_last()
         self._reading.failures.telling = []
         if failed and self._reading.on_failed is not None and not hurried:

@@ -35,6 +35,7 @@ from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
 from time import sleep
+from types import TracebackType
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
@@ -42,7 +43,7 @@ from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
 from .core_lock import CoreLock
-from .driver import FORKED, Driver
+from .driver import FORKED, GOODBYE_MS, HURRIED_MS, Client, Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
     OPEN_ALREADY,
@@ -55,6 +56,7 @@ from .errors import (
     SegbrokerError,
     bug,
 )
+from .forgotten import Closable, Forgotten
 from .plain_lock import WITHIN
 from .reaching import Reaching
 from .settings import tls_context
@@ -79,6 +81,7 @@ class ThreadDriver(Driver):
         self.lock = CoreLock()
         self._context: SSLContext | None = None
         self._thread: threading.Thread | None = None
+        self._forgotten = Forgotten()
         self._stopping = False
         # What the thread is to say, to do at last, and how long: nobody is left who could stop it.
         self._last: tuple[str, Callable[[], Call[None]] | None, int] | None = None
@@ -99,11 +102,6 @@ class ThreadDriver(Driver):
         if self._thread is None:
             raise ClosedError(WAS_CLOSED)
         return self._engine
-
-    @property
-    def thread(self) -> threading.Thread | None:
-        """The I/O thread, while it is open."""
-        return self._thread
 
     @property
     def is_open(self) -> bool:
@@ -158,6 +156,13 @@ class ThreadDriver(Driver):
             thread.start()
             undoing.pop_all()
 
+    def watch(self, client: Closable, last: Callable[[], Call[None]] | None, last_ms: int) -> None:
+        """Where nobody refers to `client` any more it ends by itself, behind `last`, which may take
+        `last_ms`; neither refers to it.  At a regular end of the interpreter it is closed."""
+        assert self._thread is not None, "it is open"
+        self._forgotten.opened(client, self, last, last_ms)
+        self._forgotten.close_at_exit(client, self._thread, last_ms)
+
     def _is_no_more(self) -> None:
         _open.discard(self)
         self._thread = None
@@ -168,15 +173,15 @@ class ThreadDriver(Driver):
         Raises BusyError where it would wait for itself, see `wait`; it goes on then.
         """
         thread = self._thread
-        if thread is None:
-            return
-        self._check_may_wait()
-        with self.lock:
-            self._stopping = True
-        self._wake()
-        thread.join()
-        self._is_no_more()
-        self._close_wakers()
+        if thread is not None:
+            self._check_may_wait()
+            with self.lock:
+                self._stopping = True
+            self._wake()
+            thread.join()
+            self._is_no_more()
+            self._close_wakers()
+        self._forgotten.closed()
 
     def _close_wakers(self) -> None:
         self._selector.close()
@@ -232,6 +237,13 @@ class ThreadDriver(Driver):
             self.wake_by(0)
         self.wait(completion)
         return completion.result()
+
+    def say_goodbye(self, goodbye: Callable[..., Call[None]], *, hurried: bool) -> None:
+        """What a client says at last, as far as it gets."""
+        with suppress(SegbrokerError):
+            self.call(
+                goodbye(patient=not hurried), timeout_ms=HURRIED_MS if hurried else GOODBYE_MS
+            )
 
     def push(self) -> None:
         """Do what is due and send it from this thread: a record that must not linger.
@@ -559,11 +571,32 @@ class ThreadDriver(Driver):
                     transport.close()
 
 
-class Blocking:
+class Blocking(Client):
     """A client that is open in a `with` block, or from `open` to `close`."""
 
+    _driver: ThreadDriver
+
     def __enter__(self) -> Self:
-        raise NotImplementedError
+        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
+        self._driver.start(self._engine)
+        self._driver.watch(self, self._last, self._last_ms)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._close(exc)
+
+    def close(self) -> None:
+        """End.  Again: nothing."""
+        self._close(None)
+
+    def _close(self, exc: BaseException | None) -> None:
+        """The end, because of `exc` or of nothing."""
+        self._driver.stop()
 
     def open(self) -> Self:
         """Start without a `with` block, at a prompt or in a notebook; `close` ends it.

@@ -479,6 +479,18 @@ def test_a_consumer_that_nobody_refers_to_any_more_leaves_its_group(
         assert members() == []
 
 
+def test_an_admin_client_that_nobody_refers_to_any_more_ends_by_itself(daemon: Daemon) -> None:
+    before = {*threading.enumerate()}
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        admins = [Admin(daemon.address).open()]
+        (thread,) = {*threading.enumerate()} - before
+        admins.clear()
+        thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert ["<Admin" in str(one.message) for one in warned] == [True]
+
+
 def test_who_collects_a_forgotten_consumer_may_be_in_the_middle_of_a_send(
     daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

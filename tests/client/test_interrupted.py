@@ -411,7 +411,7 @@ def test_who_is_interrupted_at_the_beginning_of_its_end_has_committed(
     daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the broker answers in the time that there is for it."""
-    monkeypatch.setattr("segbroker.client.consumer.HURRIED_MS", DEADLINE_S * 1_000)
+    monkeypatch.setattr("segbroker.client.thread_driver.HURRIED_MS", DEADLINE_S * 1_000)
     with (  # noqa: PT012
         pytest.raises(KeyboardInterrupt),
         Consumer(daemon.address, filled, group=filled, **NEVER) as consumer,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from segbroker.client import AcknowledgeFailed, ShareConsumer, share_consumer
+from segbroker.client import AcknowledgeFailed, ShareConsumer, thread_driver
 from segbroker.protocol.api_keys import ApiKey
 
 from ..support.waiting import DEADLINE_S, until, within_one_of
@@ -120,7 +120,7 @@ def test_at_the_end_a_broker_that_is_silent_takes_no_answer_of_another_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def takes_none(within_ms: int) -> None:
-        monkeypatch.setattr(share_consumer, "GOODBYE_MS", within_ms)
+        monkeypatch.setattr(thread_driver, "GOODBYE_MS", within_ms)
         with (  # noqa: PT012
             ShareCluster(brokers=2, partitions=2, count=1) as cluster,
             pytest.raises(AcknowledgeFailed) as caught,
@@ -140,7 +140,7 @@ def test_at_the_end_a_broker_that_is_silent_keeps_no_other_from_hearing_what_was
     """A question to it is open, and the end waits for questions that are open."""
 
     def keeps_none(within_ms: int) -> None:
-        monkeypatch.setattr(share_consumer, "GOODBYE_MS", within_ms)
+        monkeypatch.setattr(thread_driver, "GOODBYE_MS", within_ms)
         with ShareCluster(brokers=2, partitions=2, count=1) as cluster:
             cluster.brokers[1].before = silent_towards(ApiKey.SHARE_FETCH)
             with cluster.working(explicit=True) as consumer:

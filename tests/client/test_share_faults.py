@@ -27,7 +27,7 @@ from segbroker.client import (
     ShareConsumer,
     ShareRecord,
     TimedOut,
-    share_consumer,
+    thread_driver,
 )
 from segbroker.client import unserved as unserved_partitions
 from segbroker.client.acknowledging import Failures
@@ -608,7 +608,7 @@ def test_what_is_refused_at_the_end_is_told_or_noted_on_what_ends_it() -> None:
 
 
 def test_what_is_not_answered_at_the_end_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_consumer, "GOODBYE_MS", 200)
+    monkeypatch.setattr(thread_driver, "GOODBYE_MS", 200)
     script = Script((batch(0, 2), [(0, 1, 1)]))
     silent: Callable[[Request], bytes | None] = lambda request: None  # noqa: E731
     script.answers[ApiKey.SHARE_ACKNOWLEDGE] = silent
@@ -670,7 +670,7 @@ def test_all_that_does_not_hold_is_told_however_much_it_is() -> None:
 def test_a_lock_that_ends_while_the_broker_is_silent_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(share_consumer, "GOODBYE_MS", 100)
+    monkeypatch.setattr(thread_driver, "GOODBYE_MS", 100)
 
     def has_ended(lock_ms: int) -> None:
         monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", lock_ms)

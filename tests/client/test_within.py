@@ -94,7 +94,7 @@ def test_a_handler_that_uses_what_it_has_interrupted_is_told(
 
 
 def io_thread(producer: Producer) -> threading.Thread:
-    thread = producer._driver.thread
+    thread = producer._driver._thread
     assert thread is not None
     return thread
 
@@ -147,7 +147,7 @@ def test_a_finalizer_that_closes_the_client_whose_thread_runs_it_is_told_and_not
     until(lambda: bool(consumer.assignment and sharer.assignment))
     for client in (producer, consumer, sharer):
         within = Within(monkeypatch, ThreadDriver, "_look", client.close)
-        within.thread = client._driver.thread
+        within.thread = client._driver._thread
         client._driver.wake_by(0)
         assert within.is_done.wait(DEADLINE_S)
         assert isinstance(within.raised, BusyError)
@@ -198,7 +198,7 @@ def test_a_call_that_would_wait_for_itself_is_not_begun(
     with Admin(daemon.address) as admin:
         admin.list_topics()
         within = Within(monkeypatch, ThreadDriver, "_turn", lambda: admin.create_topic(topic))
-        within.thread = admin._driver.thread
+        within.thread = admin._driver._thread
         admin._driver.wake_by(0)
         assert within.is_done.wait(DEADLINE_S)
         assert isinstance(within.raised, BusyError)

@@ -149,7 +149,8 @@ class _Life:
             api_timeout_ms=20_000,
         )
         if dies:
-            consumer._say_goodbye = _silence  # type: ignore[method-assign]  # who dies says nothing
+            # Who dies says nothing.
+            consumer._driver.say_goodbye = _silence  # type: ignore[method-assign]
         async with consumer:
             while not until():
                 try:
@@ -228,5 +229,5 @@ class _Life:
                 )
 
 
-async def _silence(hurried: bool) -> None:
+async def _silence(*_: object, **__: object) -> None:
     """Say nothing."""
