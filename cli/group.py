@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .asking import ask, require_terminal, yes_option
+from .asking import ask, yes_option
 from .closed_pipe import ended_by_reader
 from .command import Group, Seconds, bootstrap_option, note
 from .exit_codes import ExitCode
@@ -380,7 +380,6 @@ def delete(name: str, yes: bool, bootstrap: str) -> None:
       segbroker group delete billing --yes
     """
     if not yes:
-        require_terminal("--yes")
         ask("delete", f"group {name} and its offsets")
     with open_admin(bootstrap) as admin:
         admin.delete_group(name)
