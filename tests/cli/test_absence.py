@@ -61,7 +61,7 @@ def test_who_produces_is_told_too(tmp_path: Path) -> None:
         producer.stdin.flush()
         with started(daemon, "consume", "t") as consumer:
             assert consumer.stdout is not None
-            assert [consumer.stdout.readline() for _ in range(2)] == [b"0\n", b"1\n"]
+            assert {consumer.stdout.readline() for _ in range(2)} == {b"0\n", b"1\n"}
         daemon.stop()
         producer.stdin.write(b"2\n")
         producer.stdin.flush()
