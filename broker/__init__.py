@@ -7,6 +7,7 @@ own list:
     refused         a part of a request that is refused
     recording       what becomes of a control event
     tally           how often each api was asked for, and what failed
+    failed_reads    reads that the disk did not answer
     error_map       errors of segments/, as the wire knows them
     principal       who somebody is
     address         host:port

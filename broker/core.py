@@ -23,6 +23,7 @@ from .configuration.config import BrokerConfig
 from .configuration.descriptors import Descriptors
 from .configuration.file_system import FileSystem
 from .configuration.settings import BrokerSettings
+from .failed_reads import FailedReads
 from .groups.group_settings import GroupSettings
 from .groups.groups import Groups
 from .loop.deadlines import Deadlines
@@ -130,6 +131,7 @@ class Core:
     # `all_quotas`; None while there is none.
     quotas: Quotas | None = None
     counters: Counters = field(default_factory=Counters)
+    failed_reads: FailedReads = field(default_factory=FailedReads)
     fetch_sessions: Sessions = field(default_factory=Sessions)
     unanswered: Unanswered = field(default_factory=Unanswered)
     closing_lines: ClosingLines = field(default_factory=ClosingLines)

@@ -124,6 +124,10 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "read_only": await _told(_read_only(core)),
         "not_opened": await _told(_not_opened(core)),
         "wal": asdict(core.topics.manager.wal.statistics()),
+        "failed_reads": {
+            "count": core.failed_reads.count,
+            "newest": None if (newest := core.failed_reads.newest) is None else newest._asdict(),
+        },
         "recovery": {
             "counts": report.summary(),
             "rows": [row.as_map() for row in report.rows[-RECOVERY_ROWS_MAX:]],

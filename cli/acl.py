@@ -308,5 +308,5 @@ def remove(
         gone = sorted({rule for which in filters for rule in admin.delete_acls(which)})
     if not gone:
         raise Failure("no rule matches", ExitCode.NOT_FOUND, "segbroker acl list shows them")
-    echo_table(HEAD, [_row(rule) for rule in gone], set())
     note(f"removed {plural(len(gone), 'rule')}")
+    echo_table(HEAD, [_row(rule) for rule in gone], set())

@@ -58,6 +58,12 @@ def concerns(info: Info) -> Iterator[str]:
         effect = "those read before stay in force" if keys["count"] else "no token can be checked"
         yield f"the keys that sign tokens cannot be read, {effect}: {why}"
     yield from _of_wal(info["wal"])
+    if (newest := (info.get("failed_reads") or {}).get("newest")) is not None:
+        count, where = info["failed_reads"]["count"], _where(newest)
+        yield (
+            f"{plural(count, 'read')} failed since the start, the last one of {where} at"
+            f" {moment(newest['at_ms'])}: {newest['why']}; check the disk"
+        )
     yield from _of_recovery(info["recovery"]["counts"])
     if count := info["scrub"]["errors"]:
         yield f"the scrub found damage {plural(count, 'time')}: check the disk"

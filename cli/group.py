@@ -293,8 +293,6 @@ def seek(
             admin.alter_share_offsets(name, targets)
         else:
             admin.commit(name, targets)
-    rows = [(str(tp.partition), f"{offset:,}") for tp, offset in sorted(targets.items())]
-    echo_table(("partition", "offset"), rows, {0, 1})
     done = "would move" if dry_run else "moved"
     note(f"{done} group {name} to these offsets of {topic}")
     if held:
@@ -304,6 +302,8 @@ def seek(
             f"{position} is outside of the log of partition {partitions}{more}:"
             " the nearest offset of the log is taken there"
         )
+    rows = [(str(tp.partition), f"{offset:,}") for tp, offset in sorted(targets.items())]
+    echo_table(("partition", "offset"), rows, {0, 1})
 
 
 def _is_share(described: "GroupDescription", is_new_share: bool) -> bool:

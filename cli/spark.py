@@ -6,14 +6,12 @@ without `pip install '.[spark]'` the commands say what is missing.
 """
 
 import re
-import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Group, bootstrap_option, note
+from .command import AnyCallable, Group, bootstrap_option, note
 from .properties import resolved
 from .spark_rows import print_rows
 from .spark_session import spark_session
@@ -34,7 +32,6 @@ INTERVAL = re.compile(
     r"(week|day|hour|minute|second|millisecond|microsecond)s?\s*)+",
     re.IGNORECASE,
 )
-AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -170,7 +167,7 @@ def export(topic: str, path: str, bootstrap: str, **options: Any) -> None:  # no
 
         rows = export_topic(
             session,
-            _broker(bootstrap, options),
+            _broker(bootstrap),
             topic,
             path,
             tell=_tell,
@@ -215,7 +212,7 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
 
         rows = import_files(
             session,
-            _broker(bootstrap, options),
+            _broker(bootstrap),
             path,
             topic,
             tell=_tell,
@@ -270,7 +267,7 @@ def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  #
         note(f"the checkpoint is {checkpoint}")
         rows = run_replay(
             session,
-            _broker(bootstrap, options),
+            _broker(bootstrap),
             source,
             target,
             checkpoint,
@@ -322,12 +319,12 @@ def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> 
 
         began = time.monotonic()
         skips_lost = options["on_gap"] == "skip"
-        frame = ask(session, _broker(bootstrap, options), query, skips_lost=skips_lost)
+        frame = ask(session, _broker(bootstrap), query, skips_lost=skips_lost)
         rows = print_rows(frame if not limit else frame.limit(limit), output)
         note(f"{plural(rows, 'row')} in {time.monotonic() - began:.1f} s")
 
 
-def _broker(bootstrap: str, options: dict[str, Any]) -> "Broker":
+def _broker(bootstrap: str) -> "Broker":
     from segbroker.spark.pipelines import Broker
 
     return Broker(bootstrap=bootstrap, properties=resolved())
@@ -347,4 +344,3 @@ def _tell(progress: "Progress") -> None:
     rate = "" if not progress.seconds else f", {progress.rows / progress.seconds:,.0f}/s"
     behind = "" if progress.behind is None else f", {progress.behind:,} behind"
     note(f"batch {progress.batch}: {plural(progress.rows, 'row')}{rate}{behind}")
-    sys.stderr.flush()

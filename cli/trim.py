@@ -6,7 +6,8 @@
 | @TIME | the first of that time or later; none is: nothing stays |
 | end | nothing of what is there now stays |
 
-Nothing comes back: it asks first, unless --yes; --dry-run says what would go.
+Nothing comes back: it asks first, unless --yes; --dry-run says what would go.  What was done is
+said before its table is printed: where nobody takes that, it is done all the same.
 """
 
 from collections.abc import Mapping
@@ -88,9 +89,9 @@ def trim(
             except SegbrokerError:
                 _tell_what_is_gone(admin, name, cuts)
                 raise
+            note(f"deleted {what}")
             if yes:
                 _show(cuts)
-            note(f"deleted {what}")
     if unserved is not None:
         raise unserved  # what can be trimmed is
 
@@ -117,10 +118,10 @@ def _tell_what_is_gone(admin: "Admin", name: str, cuts: "Mapping[TopicPartition,
         for tp, cut in cuts.items()
         if tp in starts and starts[tp].offset > cut.start
     }
-    if gone:
-        _show(gone)
     records = sum(cut.before - cut.start for cut in gone.values())
     note(f"deleted {plural(records, 'record')} of {name}, then it failed")
+    if gone:
+        _show(gone)
 
 
 def _position(text: str) -> str | int | datetime:

@@ -200,3 +200,29 @@ class Housekeeper:
                 with suppress(MemoryError):  # a line is lost, not the thread
                     log.exception("housekeeping_crashed")
                 pause()
+
+
+class AskedOnce:
+    """A task that is in the queue of a house keeper at most once, however often it is asked for.
+
+    It says `begun` first: what comes up from there on asks for it again.
+    """
+
+    __slots__ = ("is_asked",)
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def ask(self, housekeeper: Housekeeper, task: Task) -> None:
+        """Have `task` done soon, unless it was asked for and has not begun."""
+        if not self.is_asked:
+            self.is_asked = True
+            try:
+                housekeeper.submit(task)
+            except BaseException:  # for want of memory: nobody does it, and it is asked for again
+                self.is_asked = False
+                raise
+
+    def begun(self) -> None:
+        """From now on it may be asked for again."""
+        self.is_asked = False

@@ -25,6 +25,7 @@ from segbroker.client.errors import (
     SegbrokerError,
     UnsupportedByBroker,
     broker_error,
+    check_code,
 )
 from segbroker.client.settings import Address
 from segbroker.client.spoken import VendorRequest
@@ -42,7 +43,7 @@ from segbroker.protocol.vendor import VendorKey
 
 from .connecting import ClientOptions
 from .errors import SourceUnavailable
-from .layouts import Layout, TopicLayout, is_selected, topic_layout
+from .layouts import Layout, TopicLayout, is_selected, leader_of, topic_layout
 from .link import Link, now_ms
 from .loss import LogBounds
 from .offsets import TopicPartition
@@ -85,9 +86,12 @@ class Cluster:
         timeout_ms: instead of the option's.
         """
         named = self.named(selection)
+        topics = None if named is None else [MetadataRequestTopic(name=name) for name in named]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._creates_topics)
 
         def look() -> Layout:
-            reply = self._ask_any(self._metadata_request(named))
+            timeout_ms = self._options.request_timeout_ms
+            reply = self.at_any(lambda link: link.ask(request, MetadataResponse, timeout_ms))
             brokers = {row.node_id: (row.host, row.port) for row in reply.brokers}
             self._brokers = [*brokers.values()] or self._brokers
             found: dict[str, TopicLayout] = {}
@@ -96,8 +100,7 @@ class Cluster:
                     continue
                 if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue
-                if row.error_code != ErrorCode.NONE:
-                    raise broker_error(row.error_code, f"topic {row.name!r}")
+                check_code(row.error_code, f"topic {row.name!r}")
                 found[row.name] = topic_layout(selection, row, brokers)
             return found
 
@@ -125,14 +128,23 @@ class Cluster:
                 return None
 
     def offsets(
-        self, layout: Layout, times: Mapping[TopicPartition, int]
+        self,
+        layout: Layout,
+        times: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool | None = None,
     ) -> dict[TopicPartition, int]:
         """Of each partition the first offset at or after its time (ms, or START_TIME, END_TIME).
 
-        -1 where no record is that young.  With read_committed END_TIME is the last stable offset.
-        Partitions that were deleted since the layout was asked for are left out.
+        -1 where no record is that young.  With read_committed (None: as made) END_TIME is the last
+        stable offset.  Partitions that were deleted since the layout was asked for are left out.
         """
-        return self._offsets(layout, times, read_committed=self._read_committed)
+        if not times:
+            return {}
+        is_committed = self._read_committed if read_committed is None else read_committed
+        return self.follow(
+            "offsets", layout, times, lambda now: self._list_offsets(now, times, is_committed)
+        )
 
     def bounds(
         self, layout: Layout, keys: Iterable[TopicPartition]
@@ -150,8 +162,8 @@ class Cluster:
             if not isinstance(exc.__cause__, UnsupportedByBroker):
                 raise
         # The ends of logs, whatever is committed of them.
-        starts = self._offsets(layout, dict.fromkeys(wanted, START_TIME), read_committed=False)
-        ends = self._offsets(layout, dict.fromkeys(starts, END_TIME), read_committed=False)
+        starts = self.offsets(layout, dict.fromkeys(wanted, START_TIME), read_committed=False)
+        ends = self.offsets(layout, dict.fromkeys(starts, END_TIME), read_committed=False)
         return {key: LogBounds.plain(starts[key], end) for key, end in ends.items()}
 
     def bounds_now(self, topic: str, partition: int) -> LogBounds:
@@ -162,14 +174,21 @@ class Cluster:
 
     def link(self, address: Address) -> Link:
         """The connection to a broker, idle; made on first use."""
-        return self._link(address)
+        link = self._links.get(address)
+        if link is None or not link.is_idle:
+            if link is not None:
+                link.close()
+            options = self._options
+            link = Link(address, options.client_id, options.request_timeout_ms, options.security)
+            self._links[address] = link
+        return link
 
-    def any_link(self) -> Link:
-        """A connection to the first broker that can be reached; of all, the bootstrap ones last."""
+    def at_any(self, ask: Callable[[Link], T]) -> T:
+        """What `ask` returns at the first broker where it can; of all, the bootstrap ones last."""
         failed: list[SegbrokerError] = []
         for address in dict.fromkeys([*self._brokers, *self._options.bootstrap]):
             try:
-                return self._link(address)
+                return ask(self.link(address))
             except SegbrokerError as exc:
                 if not exc.retryable:
                     raise
@@ -246,57 +265,14 @@ class Cluster:
 
     # Inside.
 
-    def _link(self, address: Address) -> Link:
-        link = self._links.get(address)
-        if link is None or not link.is_idle:
-            if link is not None:
-                link.close()
-            link = Link(
-                address,
-                self._options.client_id,
-                self._options.request_timeout_ms,
-                self._options.security,
-            )
-            self._links[address] = link
-        return link
-
-    def _ask_any(self, request: MetadataRequest) -> MetadataResponse:
-        """The reply of the first broker that answers; of all, the bootstrap addresses last."""
-        failed: list[SegbrokerError] = []
-        for address in dict.fromkeys([*self._brokers, *self._options.bootstrap]):
-            try:
-                return self._link(address).ask(
-                    request, MetadataResponse, self._options.request_timeout_ms
-                )
-            except SegbrokerError as exc:
-                if not exc.retryable:
-                    raise
-                failed.append(exc)
-        raise BrokerUnreachable("; ".join(map(str, failed)))
-
-    def _offsets(
-        self, layout: Layout, times: Mapping[TopicPartition, int], *, read_committed: bool
-    ) -> dict[TopicPartition, int]:
-        """As `offsets`."""
-        if not times:
-            return {}
-
-        def ask(now: Layout) -> dict[TopicPartition, int]:
-            return self._list_offsets(now, times, read_committed=read_committed)
-
-        return self.follow("offsets", layout, times, ask)
-
     def _list_offsets(
-        self, layout: Layout, times: Mapping[TopicPartition, int], *, read_committed: bool
+        self, layout: Layout, times: Mapping[TopicPartition, int], read_committed: bool
     ) -> dict[TopicPartition, int]:
         by_leader: dict[Address, dict[str, list[ListOffsetsRequestPartition]]] = {}
         for (topic, partition), timestamp in times.items():
-            leader = _leader(layout, topic, partition)
-            if leader is None:
-                continue
-            by_leader.setdefault(leader, {}).setdefault(topic, []).append(
-                ListOffsetsRequestPartition(partition_index=partition, timestamp=timestamp)
-            )
+            asked = ListOffsetsRequestPartition(partition_index=partition, timestamp=timestamp)
+            if (leader := leader_of(layout, topic, partition)) is not None:
+                by_leader.setdefault(leader, {}).setdefault(topic, []).append(asked)
         found: dict[TopicPartition, int] = {}
         for leader, topics in by_leader.items():
             request = ListOffsetsRequest(
@@ -307,28 +283,22 @@ class Cluster:
                     for topic, partitions in topics.items()
                 ],
             )
-            reply = self._link(leader).ask(
+            reply = self.link(leader).ask(
                 request, ListOffsetsResponse, self._options.request_timeout_ms
             )
             for row in reply.topics:
                 for part in row.partitions:
-                    if part.error_code != ErrorCode.NONE:
-                        about = f"topic {row.name!r} partition {part.partition_index}"
-                        raise broker_error(part.error_code, about)
+                    about = f"topic {row.name!r} partition {part.partition_index}"
+                    check_code(part.error_code, about)
                     found[row.name, part.partition_index] = part.offset
         return found
-
-    def _metadata_request(self, named: Iterable[str] | None) -> MetadataRequest:
-        topics = None if named is None else [MetadataRequestTopic(name=name) for name in named]
-        return MetadataRequest(topics=topics, allow_auto_topic_creation=self._creates_topics)
 
     def _floors(
         self, layout: Layout, keys: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LogBounds]:
         by_leader: dict[Address, list[TopicPartition]] = {}
         for topic, partition in keys:
-            leader = _leader(layout, topic, partition)
-            if leader is not None:
+            if (leader := leader_of(layout, topic, partition)) is not None:
                 by_leader.setdefault(leader, []).append((topic, partition))
         found: dict[TopicPartition, LogBounds] = {}
         pieces = [
@@ -339,7 +309,7 @@ class Cluster:
         for leader, asked in pieces:
             rows = [{"topic": topic, "partition": partition} for topic, partition in asked]
             request = VendorRequest(VendorKey.FLOORS, {"partitions": rows})
-            body = self._link(leader).ask_vendor(request, self._options.request_timeout_ms)
+            body = self.link(leader).ask_vendor(request, self._options.request_timeout_ms)
             if "error" in body:
                 raise broker_error(body["error"]["code"], "floors")
             for key, row in zip(asked, body["partitions"], strict=True):
@@ -352,8 +322,3 @@ class Cluster:
                     row["evict_reason"] or "unknown",
                 )
         return found
-
-
-def _leader(layout: Layout, topic: str, partition: int) -> Address | None:
-    """Who leads a partition; None: there is no such partition."""
-    return layout[topic].leaders.get(partition) if topic in layout else None

@@ -37,7 +37,7 @@ from random import Random
 from uuid import UUID
 
 from segbroker.client.backoff import Backoff
-from segbroker.client.errors import SegbrokerError, broker_error
+from segbroker.client.errors import SegbrokerError, check_code
 from segbroker.client.security import Security
 from segbroker.client.settings import Address
 from segbroker.client.spoken import ById
@@ -199,8 +199,7 @@ class RangeFetcher:
                 self._fetch()
             timeout_ms = self._options.client.request_timeout_ms + FETCH_WAIT_MS
             reply = self._link.receive(FetchResponse, timeout_ms)
-            if reply.error_code != ErrorCode.NONE:
-                raise broker_error(reply.error_code, self._about)
+            check_code(reply.error_code, self._about)
             if not reply.responses:
                 # So Apache Kafka answers a client in debt; it reads on when that is paid off.
                 self._pause(f"{self._about} at offset {self._position}: {THROTTLED}")
@@ -210,8 +209,7 @@ class RangeFetcher:
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._skip_what_is_lost()
                 return None
-            if row.error_code != ErrorCode.NONE:
-                raise broker_error(row.error_code, self._about)
+            check_code(row.error_code, self._about)
             return row
         except SegbrokerError as exc:
             self._recover(exc)

@@ -18,7 +18,6 @@ query chooses alike.
 
 import json
 from collections.abc import Mapping
-from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
 
@@ -106,11 +105,10 @@ def _task_text(options: SourceOptions, task: Task) -> str:
     """The other side is ScanTask.java."""
     client = options.client
     security = client.security
-    topic_id: UUID | None = getattr(task, "topic_id", None)
     return json.dumps(
         {
             "topic": task.range.topic,
-            "topic_id": None if topic_id is None else str(topic_id),
+            "topic_id": None if task.topic_id is None else str(task.topic_id),
             "partition": task.range.partition,
             "start": task.range.start,
             "end": task.range.end,

@@ -22,6 +22,11 @@ class TopicLayout:
 Layout = Mapping[str, TopicLayout]
 
 
+def leader_of(layout: Layout, topic: str, partition: int) -> Address | None:
+    """Who leads a partition; None: there is no such partition."""
+    return layout[topic].leaders.get(partition) if topic in layout else None
+
+
 def is_selected(selection: Selection, row: MetadataResponseTopic) -> bool:
     """Whether a topic belongs to it; a name that was asked for does."""
     assert row.name is not None

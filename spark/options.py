@@ -175,14 +175,10 @@ def _refuse_foreign(given: Given, *, streaming: bool) -> None:
         if not name.startswith(PREFIXES):
             raise unknown(name, SOURCE)
         check_client_option(name, CLIENT)
-    for only, is_wrong, kind in (
-        (STREAM_ONLY, not streaming, "a stream"),
-        (BATCH_ONLY, streaming, "a batch"),
-    ):
-        for name in only:
-            if is_wrong and given.own(name)[1] is not None:
-                other = "a batch" if kind == "a stream" else "a stream"
-                raise OptionError(f"{name} is an option of {kind} query, and this is {other} query")
+    this, other = ("a stream", "a batch") if streaming else ("a batch", "a stream")
+    for name in BATCH_ONLY if streaming else STREAM_ONLY:
+        if given.own(name)[1] is not None:
+            raise OptionError(f"{name} is an option of {other} query, and this is {this} query")
 
 
 def _selection(given: Given) -> Selection:

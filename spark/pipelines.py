@@ -19,7 +19,7 @@ the number of the batch alone, so a second query into the same PATH would be tak
 and write nothing: it is refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -114,7 +114,8 @@ def export_topic(
     earlier, names_path = noted_names(spark, place)
     keeps_types = file_format == "parquet" and form.strip().lower() == "json"
     known, types_path = noted_types(spark, place) if keeps_types else (None, "")
-    looked_at = _sample(spark, broker, topic)
+    options = {**broker.options, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+    looked_at = sample(spark, options)
     decoded = decode(frame, form, looked_at, earlier, known=known, keeps_text=True)
     date = folder(spark, path, {name.lower() for name in decoded.frame.columns})
     if more := {name: decoded.names[name] for name in decoded.names.keys() - earlier}:
@@ -139,7 +140,7 @@ def import_files(
     file_format: str,
     key: str | None,
     checkpoint: str | None,
-    pace: Pace | None,
+    pace: Pace,
 ) -> int:
     """Send the rows of files in `path` that no earlier run has sent; the rows in all.
 
@@ -153,15 +154,13 @@ def import_files(
     frame = stream_of(spark, path, file_format, batch_bytes=BATCH_BYTES)
     if key is not None and key not in frame.columns:
         raise OptionError(f"there is no column {key!r} to be the key; {', '.join(frame.columns)}")
+    kept = ["to_json(struct(*)) AS value"]
     if file_format == "text" or are_records(frame.columns):
         kept = [name for name in ("key", "value", "headers") if name in frame.columns]
-        rows = frame.selectExpr(*kept)
-        if key is not None:
-            rest = [name for name in kept if name != "key"]
-            rows = frame.selectExpr(_as_key(key), *rest)
-    else:
-        keys = [] if key is None else [_as_key(key)]
-        rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
+    if key is not None:
+        quoted = key.replace("`", "``")
+        kept = [f"CAST(`{quoted}` AS STRING) AS key", *(name for name in kept if name != "key")]
+    rows = frame.selectExpr(*kept)
     topic_id = None
     if checkpoint is None:
         checkpoint, topic_id = of_import(spark, broker, path, topic)
@@ -169,7 +168,7 @@ def import_files(
     if topic_id is not None:
         writer = writer.option(TOPIC_ID, topic_id)
     try:
-        return _run(writer, checkpoint, pace or Pace(), tell)
+        return _run(writer, checkpoint, pace, tell)
     except StreamingQueryException as exc:
         if (unread := unread_file(exc)) is None:
             raise
@@ -184,11 +183,11 @@ def replay(
     checkpoint: str,
     *,
     tell: Tell,
-    sql: str | None = None,
-    where: str | None = None,
-    values: str | None = None,
-    start: str = "earliest",
-    pace: Pace | None = None,
+    sql: str | None,
+    where: str | None,
+    values: str | None,
+    start: str,
+    pace: Pace,
 ) -> int:
     """Send the topic's records, filtered or changed, to another topic; exactly once.
 
@@ -198,7 +197,6 @@ def replay(
     values: `data`, the value as a struct, has these fields (carrier STRING, ...).
     Raises OptionError, and what ends a query.
     """
-    pace = pace or Pace()
     limits = {"maxBytesPerTrigger": str(BATCH_BYTES)}
     frame = _stream(spark, broker, source, start, pace, includeHeaders="true", **limits)
     columns = ["*", "CAST(value AS STRING) AS text"]
@@ -212,11 +210,6 @@ def replay(
     return _run(_into(spark.sql(sql), broker, target), checkpoint, pace, tell)
 
 
-def _as_key(column: str) -> str:
-    quoted = column.replace("`", "``")
-    return f"CAST(`{quoted}` AS STRING) AS key"
-
-
 def _stream(
     spark: "SparkSession", broker: Broker, topic: str, start: str, pace: Pace, **more: str
 ) -> "DataFrame":
@@ -226,11 +219,6 @@ def _stream(
     if pace.offsets_max is not None:
         options["maxOffsetsPerTrigger"] = str(pace.offsets_max)
     return spark.readStream.format("segbroker").options(**options).load()
-
-
-def _sample(spark: "SparkSession", broker: Broker, topic: str) -> "Iterator[DataFrame]":
-    options = {**broker.options, "subscribe": topic, "kafka.isolation.level": "read_committed"}
-    return sample(spark, options)
 
 
 def _into(rows: "DataFrame", broker: Broker, topic: str) -> "DataStreamWriter":

@@ -73,17 +73,7 @@ class Planner:
     def advance(self, start: Offsets, target: Offsets, limits: TriggerLimits | None) -> Offsets:
         """The end of the next batch.  Raises DataLoss when something of `start` is gone."""
         target = self._with_held_up(start, target)
-        lost = [
-            _all_from(topic, partition, offset, _why_gone(topic, start, target))
-            for (topic, partition), offset in sorted(start.at.items())
-            if (topic, partition) not in target.at or _is_recreated(topic, start, target)
-        ]
-        kept = _kept(start, target)
-        lost += [
-            _cut(*key, offset, target.at[key])
-            for key, offset in sorted(kept.items())
-            if target.at[key] < offset
-        ]
+        lost = _lost_between(start, target)
         # Once: a query that waits for more records asks many times a second.
         report(
             (each for each in lost if each not in self._told), fail=self._options.fail_on_data_loss
@@ -92,6 +82,7 @@ class Planner:
         if limits is None or (limits.offsets_max is None and limits.bytes_max is None):
             return target
         layout = self._cluster.layout(self._options.selection)
+        kept = _kept(start, target)
         begin = {key: kept.get(key, 0) for key in target.at}
         # What had left the log before it was read counts towards no limit, and has no size.
         behind = [key for key, end in target.at.items() if end > begin[key]]
@@ -135,17 +126,7 @@ class Planner:
             ranges.append(left)
             lost += gone
         report(lost, fail=self._options.fail_on_data_loss)
-        # Loss that was passed over when the batch was made.
-        lost += [
-            _all_from(*key, offset, _why_gone(key[0], start, end))
-            for key, offset in sorted(start.at.items())
-            if key not in kept
-        ]
-        lost += [
-            _cut(*key, offset, end.at[key])
-            for key, offset in sorted(kept.items())
-            if end.at[key] < offset
-        ]
+        lost += _lost_between(start, end)  # passed over when the batch was made
         options = self._options
         tasks = [
             Task(
@@ -290,16 +271,19 @@ def _is_recreated(topic: str, before: Offsets, after: Offsets) -> bool:
     return old is not None and new is not None and old != new
 
 
-def _why_gone(topic: str, start: Offsets, target: Offsets) -> str:
-    return RECREATED if _is_recreated(topic, start, target) else GONE
-
-
-def _all_from(topic: str, partition: int, offset: int, word: str) -> Lost:
-    return Lost(topic, partition, offset, None, WHY[word], word)
-
-
-def _cut(topic: str, partition: int, offset: int, log_end: int) -> Lost:
-    return Lost(topic, partition, log_end, offset, f"the log now ends at {log_end}", CUT)
+def _lost_between(start: Offsets, target: Offsets) -> list[Lost]:
+    """What of `start` is behind the target: partitions that are gone, then logs that were cut."""
+    lost: list[Lost] = []
+    cut: list[Lost] = []
+    for (topic, partition), offset in sorted(start.at.items()):
+        end = target.at.get((topic, partition))
+        is_recreated = _is_recreated(topic, start, target)
+        if end is None or is_recreated:
+            word = RECREATED if is_recreated else GONE
+            lost.append(Lost(topic, partition, offset, None, WHY[word], word))
+        elif end < offset:
+            cut.append(Lost(topic, partition, end, offset, f"the log now ends at {end}", CUT))
+    return lost + cut
 
 
 def _kept(start: Offsets, target: Offsets) -> dict[TopicPartition, int]:

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 from segbroker.client.errors import (
     BrokerError,
-    SegbrokerError,
     UnsupportedByBroker,
     broker_error,
+    check_code,
 )
 from segbroker.client.spoken import VendorRequest
 from segbroker.protocol.errors import ErrorCode
@@ -91,7 +91,7 @@ def producer_id(
             transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
         )
         reply = link.ask(request, InitProducerIdResponse, timeout_ms)
-        _check(reply.error_code, f"transactional id {transactional_id!r}")
+        check_code(reply.error_code, f"transactional id {transactional_id!r}")
         return Identity(transactional_id, reply.producer_id, reply.producer_epoch)
 
     return _at_coordinator(cluster, transactional_id, "a producer id", timeout_ms, ask)
@@ -120,7 +120,7 @@ def add_partitions(
         for row in reply.results_by_topic_v3_and_below:
             for part in row.results_by_partition:
                 about = f"topic {row.name!r} partition {part.partition_index}"
-                _check(part.partition_error_code, about)
+                check_code(part.partition_error_code, about)
 
     _at_coordinator(cluster, identity.transactional_id, "a transaction", timeout_ms, ask)
 
@@ -140,7 +140,7 @@ def abort(cluster: Cluster, identity: Identity, timeout_ms: int) -> None:
 
     def ask(link: Link) -> None:
         reply = link.ask(request, EndTxnResponse, timeout_ms)
-        _check(reply.error_code, f"transactional id {identity.transactional_id!r}")
+        check_code(reply.error_code, f"transactional id {identity.transactional_id!r}")
 
     name = identity.transactional_id
     _at_coordinator(cluster, name, "an abort", timeout_ms, ask, is_given_up=True)
@@ -274,20 +274,14 @@ def _at_coordinator(
     """
 
     def attempt() -> T:
-        link = cluster.any_link()
+        link = cluster.at_any(lambda link: link)
         if key is not None:
             find = FindCoordinatorRequest(key=key, key_type=_TRANSACTION, coordinator_keys=[key])
             found = link.ask(find, FindCoordinatorResponse, timeout_ms)
             row = found.coordinators[0] if found.coordinators else found
-            _check(row.error_code, f"coordinator of {key!r}")
+            check_code(row.error_code, f"coordinator of {key!r}")
             link = cluster.link((row.host, row.port))
         return ask(link)
 
     limit_ms = min(GIVEN_UP_MS, cluster.api_timeout_ms) if is_given_up else None
     return cluster.persist(what, attempt, limit_ms)
-
-
-def _check(code: int, about: str) -> None:
-    if code != ErrorCode.NONE:
-        error: SegbrokerError = broker_error(code, about)
-        raise error

@@ -27,7 +27,7 @@ from segbroker.protocol.record_batch import gap_reason, iter_batches, read_heade
 from segbroker.protocol.schema import records_view
 
 from .cluster import Cluster
-from .layouts import Layout
+from .layouts import Layout, leader_of
 from .offsets import TopicPartition
 
 PROBE_BYTES = 64 << 10
@@ -53,7 +53,7 @@ def weigh(
     found: dict[TopicPartition, Weight] = {}
     for (topic, partition), to in end.items():
         at = begin[topic, partition]
-        leader = layout[topic].leaders.get(partition) if topic in layout else None
+        leader = leader_of(layout, topic, partition)
         if to <= at or leader is None:
             continue
         for _ in range(PROBES_COUNT_MAX):

@@ -27,7 +27,7 @@ leader, with the rows that they were made of.
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from random import Random
@@ -306,11 +306,6 @@ class RecordWriter:
         return ById(request) if ZERO_UUID not in ids.values() else request
 
     @property
-    def _names(self) -> dict[UUID, str]:
-        """By the ids that requests have: of each topic one, for as long as it is written to."""
-        return {topic_id: name for name, topic_id in self.topic_ids.items()}
-
-    @property
     def topic_ids(self) -> dict[str, UUID]:
         """Of the topics that were written to, where the broker knows ids."""
         return {name: found.topic_id for name, found in self._topics.items() if found.topic_id}
@@ -355,7 +350,19 @@ class RecordWriter:
         """Those of a request that are not there, and why the first of them is not."""
         # What was refused goes again before anything else does.
         self._begun |= {batch.key for batch in batches}
-        return _refused(batches, reply, self._names)
+        # Of each topic one id, for as long as it is written to.
+        names = {topic_id: name for name, topic_id in self.topic_ids.items()}
+        codes = {
+            (topic.name or names.get(topic.topic_id, ""), row.index): row.error_code
+            for topic in reply.responses
+            for row in topic.partition_responses
+        }
+        refused = [batch for batch in batches if codes[batch.key] not in _TAKEN]
+        if not refused:
+            return [], None
+        topic, partition = refused[0].key
+        code = codes[topic, partition]
+        return refused, broker_error(code, f"topic {topic!r} partition {partition}")
 
     def _again(self, leader: Address, error: SegbrokerError) -> None:
         """Send all that waits at a leader again, to where its partitions are led now."""
@@ -495,20 +502,3 @@ def _requests(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
         size += len(batch.data)
     if together:
         yield together
-
-
-def _refused(
-    batches: list[Batch], reply: ProduceResponse, names: Mapping[UUID, str]
-) -> tuple[list[Batch], SegbrokerError | None]:
-    """Those of a request that are not there, and why the first of them is not."""
-    codes = {
-        (topic.name or names.get(topic.topic_id, ""), row.index): row.error_code
-        for topic in reply.responses
-        for row in topic.partition_responses
-    }
-    refused = [batch for batch in batches if codes[batch.key] not in _TAKEN]
-    if not refused:
-        return [], None
-    topic, partition = refused[0].key
-    code = codes[topic, partition]
-    return refused, broker_error(code, f"topic {topic!r} partition {partition}")

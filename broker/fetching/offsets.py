@@ -40,6 +40,7 @@ from segbroker.segments.partition.handler import DiskHandler
 from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
+from ..failed_reads import is_of_the_disk
 from ..loop.pace import Pace
 from ..partitions.isolation import visible_end
 from .fetch import check_epoch
@@ -130,6 +131,8 @@ async def _list_one(
                     row.leader_epoch = handler.epoch_of(row.offset)
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
+        if is_of_the_disk(exc):
+            core.failed_reads.tell(name, asked.partition_index, exc, core.now_ms())
     return row
 
 

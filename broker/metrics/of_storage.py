@@ -67,6 +67,7 @@ def add_upkeep(numbers: Numbers, core: Core) -> None:
     numbers.add("segbroker_recovery_offsets_lost_total", found.pop("offsets_lost"))
     for what, count in sorted(found.items()):
         numbers.add("segbroker_recovery_findings_total", count, what)
+    numbers.add("segbroker_failed_reads_total", core.failed_reads.count)
     scrub = core.scrubber.statistics
     numbers.add("segbroker_scrub_passes_total", scrub.passes)
     numbers.add("segbroker_scrub_segments_total", scrub.segments)

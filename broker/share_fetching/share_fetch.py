@@ -407,7 +407,8 @@ class _ShareFetching:
             return
         except STORAGE_FAILURES as exc:
             code, message = wire_error(exc)
-            log.error("read_failed", topic=live.topic, partition=live.key.partition, error=str(exc))
+            now_ms = self._core.now_ms()
+            self._core.failed_reads.tell(live.topic, live.key.partition, exc, now_ms)
             self._rows[live.place] = _row(live.key.partition, code, message)
             return
         if self._is_gone or live.is_gone:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..background import Housekeeper
+from ..background import AskedOnce, Housekeeper
 from ..log.caches import FileCache, OpenLogs
 from ..parallel import Each
 from ..partition.handler import DiskHandler
@@ -45,7 +45,7 @@ class Relief:
         self._each = each
         self._handlers = handlers
         self._housekeeper: Housekeeper | None = None
-        self._is_asked = False
+        self._asked = AskedOnce()
         self.refused_count = 0
         """How often there was nothing to close."""
         self._skips = 0
@@ -55,7 +55,7 @@ class Relief:
     def begin(self, housekeeper: Housekeeper) -> None:
         """From now on somebody can sync."""
         self._housekeeper = housekeeper if housekeeper.is_threaded else None
-        self._is_asked = False
+        self._asked.begun()
 
     def end(self) -> None:
         """From now on nobody syncs; before the house keeper ends.  Who asks it then does the work
@@ -69,7 +69,7 @@ class Relief:
 
     def park(self) -> bool:
         """As `relieve`, where there are too many logs: the file of a sealed segment is none."""
-        is_at_work = self._is_asked or self._syncing.locked()
+        is_at_work = self._asked.is_asked or self._syncing.locked()
         if is_at_work and self._skips > 0:
             self._skips -= 1
             return self._refuse()
@@ -81,13 +81,8 @@ class Relief:
         """There was nothing: have what is not synced synced soon."""
         self.refused_count += 1
         housekeeper = self._housekeeper
-        if housekeeper is not None and not self._is_asked:
-            self._is_asked = True
-            try:
-                housekeeper.submit(self._sync_soon)
-            except BaseException:  # for want of memory: it is asked for again
-                self._is_asked = False
-                raise
+        if housekeeper is not None:
+            self._asked.ask(housekeeper, self._sync_soon)
         return False
 
     def make_room(self) -> None:
@@ -99,7 +94,7 @@ class Relief:
                     self._sync()
 
     def _sync_soon(self) -> None:
-        self._is_asked = False
+        self._asked.begun()
         if self._housekeeper is not None:
             with self._syncing:
                 self._sync()

@@ -60,6 +60,14 @@ def _away(segment: ActiveSegment) -> OSError:
     return OSError(errno.ENOENT, text, segment.path)
 
 
+def _opened(segment: ActiveSegment) -> StorageFile:
+    """The file of one that is written or synced.  Raises OSError."""
+    try:
+        return segment.opened()
+    except CorruptSegment as exc:
+        raise _away(segment) from exc
+
+
 class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
@@ -378,7 +386,7 @@ class PartitionLog:
         file = segment.file
         if file is None:
             self.open_logs.make_way(segment.path)
-            file = segment.opened()
+            file = _opened(segment)
             self.open_logs.add(self)
         write_all(file, data, segment.size)
         if not segment.size:
@@ -456,7 +464,7 @@ class PartitionLog:
                 )
                 for segment, next_offset, size in todo:
                     if segment.synced_size < size:
-                        file = segment.opened()
+                        file = _opened(segment)
                         file.fdatasync()
                         # Else no start would find it.
                         if not file.is_in_place(size):
@@ -472,8 +480,8 @@ class PartitionLog:
             return self.recovery_point
 
     def look(self) -> None:
-        """Whether what is not sealed yet is where a start looks for it, as far as it is open: of an
-        idle log no sync would tell.  Blocking, but it waits for no sync.
+        """Whether what is not sealed yet is where a start looks for it: of an idle log no sync
+        would tell.  Blocking, but it waits for no sync.
 
         Raises OSError, as a sync that has failed.
         """
@@ -505,8 +513,8 @@ class PartitionLog:
             return list(self.sealed.numbers[bisect_left(self.sealed.numbers, number) :])
 
     def is_in_place(self) -> bool:
-        """Whether the files of segments that are not sealed yet, as far as they are open, are where
-        the next opening looks for them, and as long as they were.  Blocking."""
+        """Whether the files of segments that are not sealed yet are where the next opening looks
+        for them, and as long as they were.  Blocking."""
         return all(one.is_in_place() for one in (*self.rotating, self.active))
 
     def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:

@@ -89,14 +89,14 @@ class ActivePiece:
         return True  # if it is followed; it is read as planned or not at all
 
     def read_nowait(self, buffer: memoryview) -> int | None:
-        count = self._segment.opened().pread_nowait(buffer, self._position)
+        count = self._segment.read_nowait(buffer, self._position)
         if count is None:
             return None
         self._verify(buffer, count)
         return count
 
     def read(self, buffer: memoryview) -> int:
-        count = self._segment.opened().pread(buffer, self._position)
+        count = self._segment.read(buffer, self._position)
         self._verify(buffer, count)
         return count
 

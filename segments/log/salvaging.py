@@ -94,7 +94,10 @@ def _content(log: PartitionLog, segment: ActiveSegment) -> bytearray:
     """What there is of a segment: in the file that was written, where that is open still, whatever
     its path leads to now."""
     if segment.file is None:
-        return read_file(log.storage, segment.path)[: segment.size]
+        try:
+            return read_file(log.storage, segment.path)[: segment.size]
+        except FileNotFoundError:
+            return bytearray()
     content = bytearray(segment.size)
     del content[segment.file.pread(memoryview(content), 0) :]
     return content

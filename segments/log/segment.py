@@ -18,15 +18,23 @@ nobody uses it (`PartitionLog.park`): an idle partition holds none.
 A file is never recycled: a Kafka CRC has no salt, so old batches in it would be valid again.
 """
 
+import errno
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import accumulate
+from typing import Final
 
-from ..disk.storage import Buffer, Storage, StorageFile
+from ..disk.storage import Buffer, Storage, StorageFile, is_cut_off
+from ..errors import CorruptSegment
 from ..files.index import BlockBuilder, segment_tag
 from ..files.manifest import Row, RowKind
+
+MAY_NOT_BE_WRITTEN: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""What an opening to write says of a file that can be read all the same: its file system became
+read-only, above all."""
 
 _opening = threading.Lock()
 
@@ -96,19 +104,50 @@ class ActiveSegment:
         self.retired = False
 
     def opened(self) -> StorageFile:
-        """The file, opened if it is not.  For who may not be parked meanwhile.  Raises OSError."""
+        """The file, opened if it is not.  For who may not be parked meanwhile.
+
+        Raises OSError, CorruptSegment: it was cut off, and nothing may be written behind that.
+        """
         file = self.file
         if file is None:
             with _opening:
                 file = self.file
                 if file is None:
-                    file = self.file = self.storage.open(self.path)
+                    file = self.storage.open(self.path)
+                    if (size := file.size()) < self.size:
+                        file.close()
+                        raise CorruptSegment(self.path, size, "the file is shorter than written")
+                    self.file = file
         return file
 
+    def read_nowait(self, buffer: memoryview, position: int) -> int | None:
+        """Bytes from memory; None: use `read`.  Raises OSError."""
+        try:
+            file = self.opened()
+        except OSError as exc:
+            if exc.errno in MAY_NOT_BE_WRITTEN:
+                return None
+            raise
+        return file.pread_nowait(buffer, position)
+
+    def read(self, buffer: memoryview, position: int) -> int:
+        """Bytes of the file, also where it cannot be written: then it is opened for this read
+        alone, so that nobody finds it who wants to write.  Blocking.  Raises OSError."""
+        try:
+            file = self.opened()
+        except OSError as exc:
+            if exc.errno not in MAY_NOT_BE_WRITTEN:
+                raise
+            with closing(self.storage.open(self.path, read_only=True)) as alone:
+                return alone.pread(buffer, position)
+        return file.pread(buffer, position)
+
     def is_in_place(self) -> bool:
-        """Whether its file, if it is open, is at its path, and as long as it was.  Blocking."""
+        """Whether its file is at its path, and as long as it was.  Blocking."""
         size, file = self.size, self.file
-        return file is None or file.is_in_place(size)
+        if file is None:  # an empty one is opened by its path, or not at all
+            return not size or not is_cut_off(self.storage, self.path, size)
+        return file.is_in_place(size)
 
     def unused(self) -> list[StorageFile]:
         """Its file, for who closes or keeps it; none where nobody opened it, or somebody reads."""

@@ -14,7 +14,7 @@ import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..background import Housekeeper
+from ..background import AskedOnce, Housekeeper
 from ..errors import LogClosed
 from ..log.deleting import compact_manifest, evict_due, unlink_doomed
 from ..log.partition_log import PartitionLog
@@ -78,7 +78,7 @@ class Evicting:
         self._log = log
         self._housekeeper = housekeeper
         self._now_ms = now_ms
-        self._asked = False
+        self._asked = AskedOnce()
         self._age_ms: int | None = None
 
     def look_at_ages(self, age_ms: int | None) -> None:
@@ -102,16 +102,10 @@ class Evicting:
 
     def evict_soon(self) -> None:
         """Have what is due taken out, and the files of what is gone unlinked, off this thread."""
-        if not self._asked:
-            self._asked = True
-            try:
-                self._housekeeper.submit(self._evict)
-            except BaseException:  # for want of memory: it is asked for again
-                self._asked = False
-                raise
+        self._asked.ask(self._housekeeper, self._evict)
 
     def _evict(self) -> None:
-        self._asked = False
+        self._asked.begun()
         opened = self._log()
         # Ages are looked at once per round: what is old when it is sent stays until the next.
         age_ms, self._age_ms = self._age_ms, None

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from ..background import Housekeeper
+from ..background import AskedOnce, Housekeeper
 from ..disk.relieving import NoDescriptor
 from ..errors import PartitionReadOnly, as_os_error
 from ..log.log_storage import NamesNotSynced
@@ -70,36 +70,25 @@ class Rolling:
         self._log = log
         self._maker = maker
         self._housekeeper = housekeeper
-        self._making = False
-        self._sealing = False
+        self._making = AskedOnce()
+        self._sealing = AskedOnce()
         self._given_up = -1
         """The number of the segment behind which none could be made ahead: that was tried once, for
         it would be tried again, and told, at each append."""
 
     def rolled(self, opened: PartitionLog) -> None:
         """Have the next segments made and a group of full ones sealed, off this thread."""
-        if opened.wants_ready and not self._making and opened.active.number != self._given_up:
-            self._making = True
-            try:
-                self._maker.submit(self._make_ready)
-            except BaseException:  # for want of memory: it is asked for again
-                self._making = False
-                raise
+        if opened.wants_ready and opened.active.number != self._given_up:
+            self._making.ask(self._maker, self._make_ready)
         if len(opened.rotating) >= (_group_of(opened) if self._housekeeper.is_threaded else 1):
             self.seal_soon()
 
     def seal_soon(self) -> None:
         """Have what is rotating sealed, off this thread."""
-        if not self._sealing:
-            self._sealing = True
-            try:
-                self._housekeeper.submit(self._seal)
-            except BaseException:  # as above
-                self._sealing = False
-                raise
+        self._sealing.ask(self._housekeeper, self._seal)
 
     def _make_ready(self) -> None:
-        self._making = False
+        self._making.begun()
         opened = self._log()
         if self._owner.read_only is not None or opened.is_closed:
             return
@@ -118,7 +107,7 @@ class Rolling:
             log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
 
     def _seal(self) -> None:
-        self._sealing = False
+        self._sealing.begun()
         opened = self._log()
         if self._owner.is_poisoned or opened.is_closed:
             return

@@ -86,7 +86,9 @@ def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, numbe
         return False  # it cannot be read: who reads its records is told
     if found.tail is not Tail.WHOLE or not found.batches:
         return False
-    return (found.first_offset, found.next_offset) != (base_offset, sealed.end_of(place))
+    if found.first_offset == base_offset:  # it may have been cut off
+        return found.next_offset > sealed.end_of(place)
+    return True
 
 
 def _sample(

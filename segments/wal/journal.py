@@ -30,7 +30,7 @@ from typing import Final
 
 import structlog
 
-from ..background import Housekeeper, error_to_tell
+from ..background import AskedOnce, Housekeeper, error_to_tell
 from ..disk.storage import Storage, is_cut_off, make_dirs
 from ..told_once import ToldOnce
 from ..witness import WAL_FROM, say_least, witness_folder
@@ -156,7 +156,7 @@ class Wal:
         self._misses_kept = False  # somebody has removed it, which was told
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
-        self._checkpoint_asked = False
+        self._checkpoint_asked = AskedOnce()
         self._told = ToldOnce()  # of checkpoints that fail
         self._maker: Housekeeper | None = None
         self._checkpointer: Housekeeper | None = None
@@ -356,18 +356,12 @@ class Wal:
 
     def _checkpoint_soon(self) -> None:
         assert self._checkpointer is not None
-        if not self._checkpoint_asked:
-            self._checkpoint_asked = True
-            try:
-                self._checkpointer.submit(self.checkpoint)
-            except BaseException:  # for want of memory: there is none, and it is asked for again
-                self._checkpoint_asked = False
-                raise
+        self._checkpoint_asked.ask(self._checkpointer, self.checkpoint)
 
     def checkpoint(self) -> None:
         """Free every full file.  Blocking; in any thread.  What fails is logged and tried again."""
         with self._checkpointing:
-            self._checkpoint_asked = False
+            self._checkpoint_asked.begun()
             self.checkpoints += 1
             has_failed = False
             for shard in self._shards:

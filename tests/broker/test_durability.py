@@ -9,6 +9,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from types import ModuleType
 from typing import NoReturn, cast
+from unittest.mock import ANY
 
 import pytest
 import trio
@@ -36,6 +37,7 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitResponse,
 )
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
+from segbroker.protocol.vendor import VendorKey
 from segbroker.segments import background
 from segbroker.segments.log.producers import ProducerTable
 from segbroker.segments.log.segment import ActiveSegment
@@ -720,6 +722,10 @@ async def test_a_read_that_fails_is_told_with_its_partition(events: Events) -> N
         (line,) = events.named("read_failed")
         assert (line["topic"], line["partition"]) == ("t", 0)
         assert "a bad block" in line["error"]
+        disk.read_error = None
+        info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+        newest = {"topic": "t", "partition": 0, "why": line["error"], "at_ms": ANY}
+        assert info["failed_reads"] == {"count": 1, "newest": newest}
 
 
 async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:

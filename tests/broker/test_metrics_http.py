@@ -27,7 +27,7 @@ from segbroker.segments.disk.storage import Space
 from ..support.gated_storage import GatedStorage
 from ..support.patient_clock import passes
 from ..support.waiting import becomes
-from ..support.wire_client import connect
+from ..support.wire_client import connect, values
 from .conftest import PATIENT, Events, manager, serving
 
 PAGE: Final = "127.0.0.1:0"
@@ -483,6 +483,19 @@ async def test_a_broker_whose_volume_became_read_only_is_not_ready_until_it_is_w
         assert b"the volume takes no writes: Read-only file system\n" in answer
         disk.refuses = 0
         await until_ready(broker)
+
+
+async def test_what_nobody_has_open_is_read_on_a_volume_that_became_read_only() -> None:
+    disk = SmallDisk()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert (await client.produce("t", b"v")).error_code == ErrorCode.NONE
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        disk.refuses = errno.EROFS
+        row = await client.fetch("t", 0)
+        assert (row.error_code, values(row)) == (ErrorCode.NONE, [b"v"])
+        disk.refuses = 0
+        assert (await client.produce("t", b"w")).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EIO])

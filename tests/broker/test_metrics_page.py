@@ -573,10 +573,10 @@ async def roll_unprepared(broker: Broker, client: WireClient) -> None:
     """Fill segments of t faster than they are made ahead."""
     await client.produce("t", b"v")  # opens it
     handler = broker.core.topics.manager.handlers["t", 0]
-    handler._rolling._making = True  # as while the thread is busy
+    handler._rolling._making.is_asked = True  # as while the thread is busy
     for _ in range(8):
         await client.produce("t", b"v" * 10_000)
-    handler._rolling._making = False
+    handler._rolling._making.is_asked = False
     assert handler.rolls_unprepared
 
 

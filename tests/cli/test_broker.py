@@ -229,6 +229,25 @@ def test_a_write_that_does_not_end_needs_a_look() -> None:
     )
 
 
+def test_reads_that_the_disk_did_not_answer_need_a_look() -> None:
+    info = {
+        "storage": {"partitions_read_only": 0},
+        "wal": {"shards_failed": 0},
+        "failed_reads": {
+            "count": 87,
+            "newest": {"topic": "t", "partition": 0, "why": "a bad block", "at_ms": 0},
+        },
+        "scrub": {"errors": 0},
+        "cleaner": {"failures": 0},
+        "recovery": {"counts": {}},
+    }
+    (said,) = concerns(info)
+    assert said == (
+        "87 reads failed since the start, the last one of t-0 at 1970-01-01 00:00:00 UTC:"
+        " a bad block; check the disk"
+    )
+
+
 def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:
     with running(tmp_path / "data") as daemon:
         words = ("-b", daemon.address)

@@ -113,7 +113,8 @@ def test_findings_that_cannot_be_written_are_not_a_full_disk_of_the_data(tmp_pat
         _ends_on_full_output(words, tmp_path)
 
 
-def _ends_on_full_output(words: list[str], folder: Path) -> None:
+def _ends_on_full_output(words: list[str], folder: Path, done: str = "") -> None:
+    """done: what is said before of what was done all the same."""
     command = [sys.executable, "-m", "segbroker.cli", *words]
     with open("/dev/full", "wb") as full:
         ended = subprocess.run(
@@ -125,7 +126,7 @@ def _ends_on_full_output(words: list[str], folder: Path) -> None:
             check=False,
         )
     assert ended.returncode == ExitCode.SYSTEM
-    assert ended.stderr == b"Error: standard output: No space left on device\n"
+    assert ended.stderr == f"{done}Error: standard output: No space left on device\n".encode()
 
 
 def test_records_that_cannot_be_written_are_not_a_full_disk_of_the_broker(
@@ -134,6 +135,20 @@ def test_records_that_cannot_be_written_are_not_a_full_disk_of_the_broker(
     run("produce", topic, stdin=b"a line\n")
     for words in (["consume", topic, "-e"], ["topic", "list"], ["topic", "describe", topic]):
         _ends_on_full_output([*words, "-b", daemon.address], tmp_path)
+
+
+def test_what_was_done_is_said_though_the_table_behind_it_cannot_be_written(
+    daemon: Daemon, run: Run, topic: str, tmp_path: Path
+) -> None:
+    run("produce", topic, stdin=b"a line\n")
+    for words, done in (
+        (
+            ["group", "seek", topic, topic, "end"],
+            f"moved group {topic} to these offsets of {topic}",
+        ),
+        (["topic", "trim", topic, "--before", "end", "--yes"], f"deleted 1 record of {topic}"),
+    ):
+        _ends_on_full_output([*words, "-b", daemon.address], tmp_path, f"{done}\n")
 
 
 def test_the_version_is_one_line_for_scripts() -> None:

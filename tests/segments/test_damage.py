@@ -727,7 +727,9 @@ def test_a_roll_takes_a_segment_made_ahead_and_neither_makes_nor_syncs() -> None
     _, handler = partition_with(disk, 2, config)
     number = handler._log.active.number
     assert len(handler._log.ready) == 1
-    handler._rolling._making = handler._rolling._sealing = True  # as while their threads are busy
+    handler._rolling._making.is_asked = handler._rolling._sealing.is_asked = (
+        True  # as while their threads are busy
+    )
     before = len(disk.operations)
     while handler._log.active.number == number:
         append(handler, batch_of(b"x" * 60))

@@ -204,7 +204,9 @@ def recovered(manager: DiskManager) -> None:
 def test_a_sync_under_way_takes_nothing_for_durable_whose_name_another_could_not_sync() -> None:
     disk, manager, handler = _with_a_topic()
     opened = handler._log
-    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    handler._rolling._making.is_asked = handler._rolling._sealing.is_asked = (
+        True  # others are in front
+    )
     for _ in range(4):
         append(handler, batch_of(b"v" * 300))
     # The sync has begun, and is about to sync the names: those who make segments are faster.
@@ -228,7 +230,9 @@ def test_a_sync_behind_another_of_the_names_that_failed_takes_none_for_durable()
     append(handler, batch_of(b"v" * 100))
     handler.sync()  # also of the manifest
     opened = handler._log
-    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    handler._rolling._making.is_asked = handler._rolling._sealing.is_asked = (
+        True  # others are in front
+    )
     for _ in range(4):
         append(handler, batch_of(b"v" * 300))
     sync = LogStorage.fsync_dir
@@ -270,7 +274,7 @@ def test_a_segment_made_beside_a_sync_of_names_that_fails_is_named_anew(size: in
 def test_nothing_is_believed_of_segments_whose_maker_has_not_told_yet_that_it_failed() -> None:
     """Others roll into what it has made, and sync that, before it can say anything."""
     disk, manager, handler = _with_a_topic()
-    handler._rolling._sealing = True  # others are in front
+    handler._rolling._sealing.is_asked = True  # others are in front
     append(handler, batch_of(b"v" * 100))
     handler.sync()
     assert not disk.doubted
@@ -303,7 +307,9 @@ def test_nothing_is_believed_of_segments_whose_maker_has_not_told_yet_that_it_fa
 def test_nothing_is_believed_of_segments_that_a_maker_has_left_without_a_sync() -> None:
     """It had no room for the next one; then a sync failed that somebody else asked for."""
     disk, manager, handler = _with_a_topic()
-    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    handler._rolling._making.is_asked = handler._rolling._sealing.is_asked = (
+        True  # others are in front
+    )
     append(handler, batch_of(b"v" * 100))
     handler.sync()
     opened = handler._log
@@ -373,7 +379,7 @@ def test_a_sync_between_a_failure_and_its_news_proves_nothing_of_the_names_that_
     manager.open()
     manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, "durability": "disk"}))
     handler = manager.get_handler("t", 0)
-    handler._rolling._making = True  # the name of each segment waits for a sync
+    handler._rolling._making.is_asked = True  # the name of each segment waits for a sync
     for _ in range(5):
         append(handler, batch_of(b"v" * 300))
     opened = handler._log
@@ -425,7 +431,7 @@ def with_a_name_that_waits(
     handler = manager.get_handler("t", 0)
     append(handler, batch_of(b"v" * 300))
     handler.sync()  # what fails is not the first sync of a new log
-    handler._rolling._making = True  # the name of each segment waits for a sync
+    handler._rolling._making.is_asked = True  # the name of each segment waits for a sync
     for _ in range(4):
         append(handler, batch_of(b"v" * 300))
         handler._rolling._seal()
@@ -624,7 +630,9 @@ def test_the_first_sync_of_a_log_syncs_the_names_though_another_has_made_its_man
     manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
     handler = manager.get_handler("t", 0)
     opened = handler._log
-    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    handler._rolling._making.is_asked = handler._rolling._sealing.is_asked = (
+        True  # others are in front
+    )
     append(handler, batch_of(b"v" * 300))
     durable: list[bool] = []
     unsynced: set[str] = set()
@@ -763,7 +771,7 @@ def test_a_log_is_opened_again_when_nobody_makes_segments_of_it_any_more() -> No
     manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
     handler = manager.get_handler("t", 0)
     append(handler, batch_of(b"v" * 200))
-    handler._rolling._making = True
+    handler._rolling._making.is_asked = True
     opened = handler._log
     with opened.append_lock:
         opened.roll(1_000)

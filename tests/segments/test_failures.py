@@ -8,6 +8,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
@@ -214,6 +215,40 @@ def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap() -> None:
     again = manager_on(disk.after_kill()).get_handler("t", 0)
     assert again.log_end_offset >= 3, "no offset is used again"
     assert [found for found in readable(again) if found < 3] == [0]
+
+
+@pytest.mark.parametrize("config", [SMALL, DISK])
+@pytest.mark.parametrize("how", ["removed", "replaced by its beginning", "cut"])
+@pytest.mark.parametrize("written", ["by nobody", "with one record", "into the next segment"])
+def test_behind_a_file_that_was_away_while_it_was_closed_no_offset_is_given_again(
+    config: TopicConfig, how: str, written: str
+) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, config)
+    count = 3 if written == "into the next segment" else 2
+    for n in range(count):
+        write(handler, n)
+    handler.sync()
+    assert handler._log.park(), "it gives its descriptor back"
+    active = handler._log.active
+    content = read_file(disk, active.path)[: active.positions[1]]
+    if how == "cut":
+        disk.open(active.path).truncate(len(content))
+    else:
+        disk.unlink(active.path)
+    if how == "replaced by its beginning":
+        disk.open(active.path, create=True).pwrite(content, 0)
+    if written != "by nobody":
+        with suppress(PartitionReadOnly):
+            write(handler, count)
+    for second in range(6, 9):
+        manager.housekeeping(second * 1_000)
+    acknowledged = list(range(handler.high_watermark))
+    again = manager_on(disk.after_kill()).get_handler("t", 0)
+    found = readable(again)
+    assert again.log_end_offset >= len(acknowledged)
+    assert found == (acknowledged if config is SMALL else [n for n in found if n in acknowledged])
+    assert written != "into the next segment" or found[-1] == count, "what is whole is kept"
 
 
 def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:

@@ -130,7 +130,7 @@ def test_recovery_may_be_interrupted_at_every_operation(is_prepared: bool) -> No
     manager.create_topic("u", 1, PLAIN)
     other = manager.get_handler("u", 0)
     # Without segments made ahead the names of the later files are not durable.
-    handler._rolling._making = not is_prepared
+    handler._rolling._making.is_asked = not is_prepared
     for number in range(12):
         append(handler, batch_of(b"%d" % number))
         append(other, batch_of(b"%d" % number))

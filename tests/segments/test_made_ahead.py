@@ -43,7 +43,7 @@ def test_what_is_synced_survives_also_where_one_of_the_segments_made_ahead_came_
     append(manager_on(disk).get_handler("t", 0), batch_of(b"%0300d" % 1))
     disk = disk.after_kill()
     handler = manager_on(disk).get_handler("t", 0)
-    handler._rolling._making = True  # none is made by the next roll
+    handler._rolling._making.is_asked = True  # none is made by the next roll
     for number in range(2, 6):
         append(handler, batch_of(b"%0300d" % number))
     handler.sync()
@@ -80,7 +80,7 @@ def test_a_log_does_not_go_on_in_a_file_that_somebody_has_copied_behind_its_end(
     (row,) = [row for row in manager.report.rows if row.what == "quarantined"]
     assert row.bytes == len(content)
     assert handler.log_end_offset == 15
-    handler._rolling._making = not made_ahead
+    handler._rolling._making.is_asked = not made_ahead
     while handler._log.active.number < 7:
         append(handler, batch_of(b"own" + bytes(60)))
     end = handler.log_end_offset
@@ -134,7 +134,7 @@ def test_a_copy_behind_the_end_takes_no_room_of_a_volume_that_has_none() -> None
 
 def goes_on(handler: DiskHandler) -> None:
     """With files made ahead, the one that was copied among them."""
-    handler._rolling._making = True
+    handler._rolling._making.is_asked = True
     while handler._log.active.number < 5:
         append(handler, batch_of(b"own" + bytes(60)))
     handler._log.ready.target = 4

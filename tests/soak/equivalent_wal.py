@@ -144,9 +144,6 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "(len(self._payload) + size >= self._limit)",
         0,
     ): ("cost: a frame more, where batches fill one to the byte"),
-    ("wal.journal", "Wal._checkpoint_soon", "self._checkpoint_asked = True", "pass", 0): (
-        "cost: a checkpoint that is asked for twice finds nothing the second time"
-    ),
     (
         "wal.shard",
         "Shard.commit_here",

@@ -58,7 +58,7 @@ def the_sync_of_a_full_segment_fails(driver: Driver) -> None:
 
 @scenario(durability="fsync")
 def every_sync_of_a_directory_fails(driver: Driver) -> None:
-    driver.handler("t")._rolling._making = True
+    driver.handler("t")._rolling._making.is_asked = True
     driver.append("t", count=3)
     fault(driver, Fault("fsync_dir", "partition_0", 0, lasts=True))
     driver.append("t", count=4)
@@ -108,7 +108,7 @@ def a_sync_of_names_fails_and_the_last_segment_is_empty(driver: Driver) -> None:
 
 def with_unsynced_names(driver: Driver) -> None:
     """From here on no segment is made ahead: the name of each waits for the next sync."""
-    driver.handler("t")._rolling._making = True
+    driver.handler("t")._rolling._making.is_asked = True
 
 
 @scenario(durability="disk")

@@ -205,16 +205,18 @@ def classes_side_by_side(driver: Driver) -> None:
 @scenario(durability=DISK)
 def sealed_in_a_group(driver: Driver) -> None:
     handler = driver.handler("t")
-    handler._rolling._sealing = True  # as if the thread that seals were busy
+    handler._rolling._sealing.is_asked = True  # as if the thread that seals were busy
     driver.append("t", count=11)
-    handler._rolling._sealing = False
+    handler._rolling._sealing.is_asked = False
     driver.tick()
     driver.append("t")
 
 
 @scenario(durability=FSYNC)
 def rolls_that_find_no_segment_ready(driver: Driver) -> None:
-    driver.handler("t")._rolling._making = True  # as if the thread that makes them were busy
+    driver.handler(
+        "t"
+    )._rolling._making.is_asked = True  # as if the thread that makes them were busy
     driver.append("t", count=9)
 
 

@@ -1,0 +1,46 @@
+"""Reads that the disk did not answer: a line each, a count, and the newest for who asks.
+
+Reading goes on meanwhile: other offsets may be well, and the same one be given the next time.  So
+nothing but these says that a consumer stands before a bad block; the scrub finds it within a day.
+"""
+
+from typing import NamedTuple
+
+import structlog
+
+from segbroker.segments.disk.storage import NO_DESCRIPTORS
+
+log = structlog.get_logger()
+
+
+class FailedRead(NamedTuple):
+    """One of them."""
+
+    topic: str
+    partition: int
+    why: str
+    at_ms: int
+    """On the wall clock."""
+
+
+def is_of_the_disk(exc: Exception) -> bool:
+    """Whether a read failed by what the disk, or its file system, said."""
+    cause = exc if isinstance(exc, OSError) else exc.__cause__
+    return isinstance(cause, OSError) and cause.errno not in NO_DESCRIPTORS
+
+
+class FailedReads:
+    """Those of one broker since its start.  It belongs to the loop."""
+
+    __slots__ = ("count", "newest")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.newest: FailedRead | None = None
+
+    def tell(self, topic: str, partition: int, exc: Exception, now_ms: int) -> None:
+        """A read has failed; it counts where that was the disk."""
+        log.error("read_failed", topic=topic, partition=partition, error=str(exc))
+        if is_of_the_disk(exc):
+            self.count += 1
+            self.newest = FailedRead(topic, partition, str(exc), now_ms)
