@@ -11,7 +11,7 @@ and TimedOut or BrokerUnreachable after `api_timeout_ms`.
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from segbroker.protocol.scram import ITERATIONS_DEFAULT
 
@@ -43,8 +43,7 @@ from .group_settings import GroupSetting
 from .partition_statistics import stored_records
 from .quota_administration import Quota
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition
-from .security import Security
-from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
+from .settings import DEFAULT_BOOTSTRAP, AdminOptions, admin_settings
 from .share_offsets import ShareOffset
 from .thread_driver import Blocking, ThreadDriver
 from .user_administration import User
@@ -59,35 +58,23 @@ class Admin(Blocking):
     def __init__(
         self,
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
-        *,
-        client_id: str = "segbroker-python",
-        security: Security | None = None,
-        request_timeout_ms: int = 30_000,
-        connect_timeout_ms: int = 10_000,
-        accept_timeout_ms: int | None = None,
-        api_timeout_ms: int = 60_000,
+        **options: Unpack[AdminOptions],
     ) -> None:
         """An admin client; nothing is opened before its `with` block.
 
         bootstrap: "host:port,...", brokers to begin with.
         security: TLS and login; see Security.
-        request_timeout_ms: an unanswered request ends its connection.
-        connect_timeout_ms: how long entering the block waits for a broker.
+        request_timeout_ms: an unanswered request ends its connection; 30,000.
+        connect_timeout_ms: how long entering the block waits for a broker; 10,000.
         accept_timeout_ms: ... while nobody accepts a connection; default: as long.
         api_timeout_ms: how long one call may take, retries included; one that asks about very
-            many partitions, topics or groups: each piece of it.
+            many partitions, topics or groups: each piece of it; 60,000.
+        client_id: what the broker calls this client in its logs and quotas.
+
+        Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        settings = ClientSettings(
-            bootstrap=parse_bootstrap(bootstrap),
-            client_id=client_id,
-            security=security,
-            request_timeout_ms=request_timeout_ms,
-            connect_timeout_ms=connect_timeout_ms,
-            accept_timeout_ms=accept_timeout_ms,
-            api_timeout_ms=api_timeout_ms,
-        )
-        self._engine = Engine(settings, Random())
+        self._engine = Engine(admin_settings(bootstrap, options), Random())
 
     def create_topic(
         self,

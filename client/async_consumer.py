@@ -204,12 +204,14 @@ class AsyncConsumer(Async, Generic[Notice]):
         In a loop over records the one in hand is the last of them; what waits is not lost.
         """
         self._driver.check_thread()
-        self._reading.pause(partitions or None)
+        with self._driver.undisturbed:
+            self._reading.pause(partitions or None)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Hand out and fetch these again (none given: all)."""
         self._driver.check_thread()
-        self._reading.resume(partitions or None)
+        with self._driver.undisturbed:
+            self._reading.resume(partitions or None)
 
     # Reading.
 

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from segbroker.protocol.api_keys import ApiKey, ApiVersionRange, is_vendor
 from segbroker.protocol.errors import ErrorCode, NotKafka, ProtocolError, RemoteProtocolError
+from segbroker.protocol.fields import Part
 from segbroker.protocol.foreign import TLS_ALERT
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import (
@@ -46,7 +47,7 @@ from segbroker.protocol.headers import (
 )
 from segbroker.protocol.limits import FRAME_SIZE_MAX, REPLY_KEEP_MAX
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
-from segbroker.protocol.schema import Message, Part
+from segbroker.protocol.schema import Message
 from segbroker.protocol.vendor import unpack
 
 from .errors import (

@@ -250,12 +250,14 @@ class Fetching:
             subscription.take_in_partitions()
             for topic in subscription.awaited():
                 subscription.early.pause(topic, None, is_paused=is_paused)
-            partitions = list(self.states)
-        for tp in partitions:
-            if subscription.is_early(tp):
+            partitions = self.states
+        # First: who is refused has paused nothing.
+        states = {tp: None if subscription.is_early(tp) else self.state(tp) for tp in partitions}
+        for tp, state in states.items():
+            if state is None:
                 subscription.early.pause(*tp, is_paused=is_paused)
             else:
-                self.state(tp).paused = is_paused
+                state.paused = is_paused
 
     def state(self, tp: TopicPartition) -> PartitionState:
         state = self.states.get(tp)

@@ -40,9 +40,10 @@ OTHER_NAMES = {
 OF_SECURITY = ("sasl_", "security_", "ssl_")
 
 
-# What other clients have and this one does otherwise, by kind.
+# What other clients have and this one does otherwise, by class.
 INSTEAD = {
-    "producer": {
+    "Admin": {},
+    "Producer": {
         "api_timeout_ms": "send() waits up to delivery_timeout_ms, send_nowait() not at all",
         "key_serializer": "keys are bytes: encode them first",
         "max_block_ms": "send() waits up to delivery_timeout_ms, send_nowait() not at all",
@@ -56,7 +57,7 @@ INSTEAD = {
         "retries": "a record is tried again until delivery_timeout_ms",
         "value_serializer": "values are bytes: encode them first",
     },
-    "consumer": {
+    "Consumer": {
         "client_rack": "the client always reads from the leader",
         "enable_auto_offset_store": "auto_commit=False, and commit(record) when it is done",
         "key_deserializer": "keys are bytes: decode them where you read them",
@@ -67,7 +68,7 @@ INSTEAD = {
         "topics": "topics follow the address: Consumer(address, 'orders', 'payments')",
         "value_deserializer": "values are bytes: decode them where you read them",
     },
-    "share consumer": {
+    "ShareConsumer": {
         "auto_commit": "explicit=True turns automatic acceptance off",
         "enable_auto_commit": "explicit=True turns automatic acceptance off",
         "heartbeat_interval_ms": "it is a setting of the group, share.heartbeat.interval.ms",
@@ -85,27 +86,26 @@ INSTEAD = {
 
 
 def check_names(
-    what: str, given: Iterable[str], known: Iterable[str], named: frozenset[str]
+    of: str, given: Iterable[str], known: Iterable[str], named: Iterable[str] = ()
 ) -> None:
-    """TypeError for an option that does not exist, with the one that may be meant.
+    """TypeError for an option that class `of` does not have, with the one that may be meant.
 
-    `named`: what the constructor takes besides those that are `known`.
+    `named`: what the constructor takes besides `bootstrap` and those that are `known`.
     """
     unknown = sorted(set(given) - set(known))
     if not unknown:
         return
     plain = unknown[0].replace(".", "_")
     # What another kind of client takes would only lead to the next TypeError.
-    taken = named | set(known)
+    taken = ["bootstrap", *named, *known]
     if plain.startswith(OF_SECURITY):
         near = ["security"]
     elif plain in OTHER_NAMES:
         near = [OTHER_NAMES[plain]]
     else:
-        near = get_close_matches(plain, list(known), 1)
+        near = get_close_matches(plain, taken, 1)
     near = [name for name in near if name in taken]
-    if plain in INSTEAD[what]:
-        raise TypeError(f"a {what} has no option {unknown[0]!r}: {INSTEAD[what][plain]}")
-    listed = what.title().replace(" ", "")
-    hint = f"; did you mean {near[0]}?" if near else f"; help({listed}) lists them"
-    raise TypeError(f"a {what} has no option {unknown[0]!r}{hint}")
+    if plain in INSTEAD[of]:
+        raise TypeError(f"{of} has no option {unknown[0]!r}: {INSTEAD[of][plain]}")
+    hint = f"; did you mean {near[0]}?" if near else f"; help({of}) lists them"
+    raise TypeError(f"{of} has no option {unknown[0]!r}{hint}")

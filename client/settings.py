@@ -322,6 +322,22 @@ class GroupSettings(Settings):
             )
 
 
+class ClientOptions(TypedDict, total=False):
+    """What the constructors of all clients take besides `bootstrap`; see Producer."""
+
+    client_id: str
+    security: Security | None
+    request_timeout_ms: int
+    connect_timeout_ms: int
+    accept_timeout_ms: int | None
+
+
+class AdminOptions(ClientOptions, total=False):
+    """What those take whose calls ask; see Admin."""
+
+    api_timeout_ms: int
+
+
 class GroupOptions(TypedDict, total=False):
     """What the consumers' constructors take besides `group`; see Consumer."""
 
@@ -337,11 +353,9 @@ class GroupOptions(TypedDict, total=False):
     commit_interval_ms: int
 
 
-class ProducerOptions(TypedDict, total=False):
+class ProducerOptions(ClientOptions, total=False):
     """What the producers' constructors take besides `bootstrap`; see Producer."""
 
-    client_id: str
-    security: Security | None
     acks: Acks
     idempotent: bool | None
     compression: Compression
@@ -351,15 +365,11 @@ class ProducerOptions(TypedDict, total=False):
     delivery_timeout_ms: int
     transactional_id: str | None
     transaction_timeout_ms: int
-    request_timeout_ms: int
-    connect_timeout_ms: int
-    accept_timeout_ms: int | None
 
 
-# What both constructors of a kind name one by one, besides their options.
-_NAMED_BY_PRODUCER = frozenset({"bootstrap"})
+# What the constructors of a consumer name one by one, besides their options.
 _NAMED_BY_CONSUMER = frozenset(
-    {"bootstrap", "group", "on_assigned", "on_revoked", "start", "stop_at_end"}
+    {"group", "on_assigned", "on_gap", "on_lost", "on_revoked", "pattern", "start", "stop_at_end"}
 )
 
 
@@ -373,11 +383,18 @@ def split_options(
     return ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client), rest
 
 
+def admin_settings(bootstrap: str | Iterable[str], options: AdminOptions) -> ClientSettings:
+    """The options, checked.  TypeError for one that does not exist, ValueError."""
+    check_names("Admin", options, AdminOptions.__annotations__)
+    client, _ = split_options(bootstrap, options)
+    return client
+
+
 def producer_settings(
     bootstrap: str | Iterable[str], options: ProducerOptions
 ) -> tuple[ClientSettings, ProducerSettings]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    check_names("producer", options, ProducerOptions.__annotations__, _NAMED_BY_PRODUCER)
+    check_names("Producer", options, ProducerOptions.__annotations__)
     client, of_producer = split_options(bootstrap, options)
     acks = of_producer["acks"] = parse_acks(of_producer.pop("acks", "all"))
     if of_producer.get("idempotent") is None:
@@ -390,21 +407,15 @@ def producer_settings(
     return client, ProducerSettings(**of_producer)
 
 
-class ConsumerOptions(GroupOptions, total=False):
+class ConsumerOptions(GroupOptions, AdminOptions, total=False):
     """What the consumers' constructors take besides topics, start and end; see Consumer."""
 
-    client_id: str
-    security: Security | None
     isolation: Isolation
     on_reset: OnReset
     prefetch_bytes: int
     fetch_partition_bytes: int
     fetch_wait_ms: int
     fetch_min_bytes: int
-    request_timeout_ms: int
-    connect_timeout_ms: int
-    accept_timeout_ms: int | None
-    api_timeout_ms: int
     metadata_max_age_ms: int
 
 
@@ -412,7 +423,7 @@ def consumer_settings(
     bootstrap: str | Iterable[str], on_gap: OnGap, group: str | None, options: ConsumerOptions
 ) -> tuple[ClientSettings, ConsumerSettings, GroupSettings | None]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    check_names("consumer", options, ConsumerOptions.__annotations__, _NAMED_BY_CONSUMER)
+    check_names("Consumer", options, ConsumerOptions.__annotations__, _NAMED_BY_CONSUMER)
     client, of_consumer = split_options(bootstrap, options)
     in_group = GroupOptions.__annotations__
     of_group = {name: of_consumer.pop(name) for name in options if name in in_group}

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypedDict
 
 from segbroker.protocol.limits import FRAME_SIZE_MAX
 
 from .other_names import check_names
-from .security import Security
-from .settings import MIB, Acquire, ClientSettings, OnGap, Settings, split_options
+from .settings import MIB, Acquire, AdminOptions, ClientSettings, OnGap, Settings, split_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +44,9 @@ class ShareSettings(Settings):
             raise ValueError(f"acquire_bytes={self.acquire_bytes} > {FRAME_SIZE_MAX // 2}")
 
 
-class ShareOptions(TypedDict, total=False):
+class ShareOptions(AdminOptions, total=False):
     """What the share consumers' constructors take besides topics and group; see ShareConsumer."""
 
-    client_id: str
-    security: Security | None
     acquire: Acquire
     acquire_count: int
     acquire_bytes: int
@@ -59,14 +55,10 @@ class ShareOptions(TypedDict, total=False):
     acknowledge_interval_ms: int
     max_hold_ms: int | None
     held_count: int
-    request_timeout_ms: int
-    connect_timeout_ms: int
-    accept_timeout_ms: int | None
-    api_timeout_ms: int
     metadata_max_age_ms: int
 
 
-_NAMED_BY_SHARE_CONSUMER = frozenset({"bootstrap", "explicit", "group", "on_failed", "on_gap"})
+_NAMED_BY_SHARE_CONSUMER = frozenset({"explicit", "group", "on_failed", "on_gap"})
 
 
 def share_settings(
@@ -78,6 +70,6 @@ def share_settings(
     explicit: bool,
 ) -> tuple[ClientSettings, ShareSettings]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    check_names("share consumer", options, ShareOptions.__annotations__, _NAMED_BY_SHARE_CONSUMER)
+    check_names("ShareConsumer", options, ShareOptions.__annotations__, _NAMED_BY_SHARE_CONSUMER)
     client, of_share = split_options(bootstrap, options)
     return client, ShareSettings(group_id=group, explicit=explicit, on_gap=on_gap, **of_share)

@@ -24,6 +24,7 @@ from typing import get_origin as _origin
 from uuid import UUID
 
 __all__ = [
+    "LAST_VERSION",
     "NEW_LIST",
     "RECORDS",
     "STRING",
@@ -101,12 +102,12 @@ class _Tag(NamedTuple):
     first: int
 
 
-_LAST: Final = 0x7FFF
+LAST_VERSION: Final = 0x7FFF
 
 
 def since(version: int) -> _Versions:
     """The field is there from `version` on."""
-    return _Versions(version, _LAST)
+    return _Versions(version, LAST_VERSION)
 
 
 def until(version: int) -> _Versions:
@@ -170,7 +171,7 @@ def parse_field(name: str, annotation: Any, defaults: dict[str, Any]) -> Field: 
     is_array = False
     is_optional = False
     inner: Table | None = None
-    versions = _Versions(0, _LAST)
+    versions = _Versions(0, LAST_VERSION)
     null: _NullableSince | None = None
     tagged: _Tag | None = None
     while True:

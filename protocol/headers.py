@@ -28,8 +28,9 @@ from .api_keys import (
     response_header_version,
 )
 from .errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from .fields import Part
 from .primitives import Buffer, repaired_text, skip_tags
-from .schema import Message, Part
+from .schema import Message
 from .vendor import pack
 
 __all__ = [

@@ -27,9 +27,9 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from .fields import ZERO_UUID, Part
 from .headers import RequestHeader
 from .primitives import uvarint
-from .schema import ZERO_UUID, Part
 
 __all__ = [
     "ProducedReply",

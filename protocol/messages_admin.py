@@ -11,14 +11,13 @@ without looking (CreateTopics `configs`, DescribeTopicPartitions `eligible_leade
 
 from typing import Annotated
 
-from .schema import (
+from .fields import (
     ZERO_UUID,
     Bool,
     Int8,
     Int16,
     Int32,
     Int64,
-    Message,
     Str,
     Uuid,
     nullable_since,
@@ -26,6 +25,7 @@ from .schema import (
     tag,
     until,
 )
+from .schema import Message
 
 
 class CreateTopicsRequestAssignment(Message):

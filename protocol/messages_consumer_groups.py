@@ -8,7 +8,8 @@ kafka-python's codec does not have them: test_messages.py has bytes written out.
 
 from typing import Annotated
 
-from .schema import Bool, Int8, Int16, Int32, Message, Str, Uuid, since
+from .fields import Bool, Int8, Int16, Int32, Str, Uuid, since
+from .schema import Message
 
 
 class ConsumerGroupHeartbeatRequestTopicPartition(Message):

@@ -12,14 +12,13 @@ Produce requests and fetch responses with one partition take hand-made paths (ho
 
 from typing import Annotated
 
-from .schema import (
+from .fields import (
     ZERO_UUID,
     Bool,
     Int8,
     Int16,
     Int32,
     Int64,
-    Message,
     Records,
     Str,
     Uuid,
@@ -29,6 +28,7 @@ from .schema import (
     tag,
     until,
 )
+from .schema import Message
 
 
 class ApiVersionsRequest(Message, key=18, versions=(0, 4), flexible=3):

@@ -14,7 +14,7 @@ them.
 
 from typing import Annotated
 
-from .schema import (
+from .fields import (
     ZERO_UUID,
     Bool,
     Bytes,
@@ -22,7 +22,6 @@ from .schema import (
     Int16,
     Int32,
     Int64,
-    Message,
     Str,
     Uuid,
     between,
@@ -30,6 +29,7 @@ from .schema import (
     since,
     until,
 )
+from .schema import Message
 
 
 class FindCoordinatorRequest(Message, key=10, versions=(0, 6), flexible=3):

@@ -10,20 +10,8 @@ Invariant: every class here gives the same bytes as kafka-python's codec in ever
 
 from typing import Annotated
 
-from .schema import (
-    ZERO_UUID,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    Str,
-    UInt16,
-    Uuid,
-    since,
-    until,
-)
+from .fields import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, Str, UInt16, Uuid, since, until
+from .schema import Message
 
 
 class ElectLeadersRequestTopic(Message):

@@ -6,7 +6,8 @@ kafka-clients 4.3.0; what is served is in api_keys.py.
 Invariant: every class here gives the same bytes as kafka-python's codec in every version (tested).
 """
 
-from .schema import Bool, Float64, Int8, Int16, Int32, Message, Str
+from .fields import Bool, Float64, Int8, Int16, Int32, Str
+from .schema import Message
 
 
 class DescribeClientQuotasRequestComponent(Message):

@@ -8,16 +8,8 @@ Invariant: every class here gives the same bytes as kafka-python's codec in ever
 
 from typing import Annotated
 
-from .schema import (
-    Bytes,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    Str,
-    since,
-)
+from .fields import Bytes, Int8, Int16, Int32, Int64, Str, since
+from .schema import Message
 
 
 class SaslHandshakeRequest(Message, key=17, versions=(0, 1)):

@@ -6,7 +6,8 @@ kafka-clients 4.3.1, cut to the versions known here; what is served is in api_ke
 
 from typing import Annotated
 
-from .schema import Bool, Int8, Int16, Int32, Int64, Message, Records, Str, Uuid, since
+from .fields import Bool, Int8, Int16, Int32, Int64, Records, Str, Uuid, since
+from .schema import Message
 
 
 class ShareGroupHeartbeatRequest(Message, key=76, versions=(1, 1), flexible=0):

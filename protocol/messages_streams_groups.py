@@ -7,7 +7,8 @@ A task is a subtopology and a number of partitions: it reads the partition of th
 source topic of its subtopology.
 """
 
-from .schema import Bool, Int8, Int16, Int32, Int64, Message, Str, UInt16
+from .fields import Bool, Int8, Int16, Int32, Int64, Str, UInt16
+from .schema import Message
 
 
 class StreamsGroupKeyValue(Message):

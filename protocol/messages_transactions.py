@@ -8,16 +8,8 @@ Invariant: every class here gives the same bytes as kafka-python's codec in ever
 
 from typing import Annotated
 
-from .schema import (
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    Str,
-    since,
-)
+from .fields import Bool, Int8, Int16, Int32, Int64, Str, since
+from .schema import Message
 
 
 class InitProducerIdRequest(Message, key=22, versions=(0, 5), flexible=2):

@@ -21,63 +21,16 @@ Invariant: a class has exactly the slots of its table; a default list is never s
 
 import sys
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, Self, cast, dataclass_transform
+from typing import Any, ClassVar, Self, cast, dataclass_transform
 from typing import get_origin as _origin
 
 from .decoders import Decoder, compile_decoder
 from .encoders import Encoder, compile_encoder
 from .errors import UnsupportedVersion
-from .fields import (
-    NEW_LIST,
-    ZERO_UUID,
-    Bool,
-    Bytes,
-    Field,
-    Float64,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Part,
-    Records,
-    Str,
-    Table,
-    UInt16,
-    Uuid,
-    between,
-    nullable_since,
-    parse_field,
-    since,
-    tag,
-    until,
-)
+from .fields import LAST_VERSION, NEW_LIST, Field, Part, Table, parse_field
 from .primitives import Buffer
 
-__all__ = [
-    "ZERO_UUID",
-    "Bool",
-    "Buffer",
-    "Bytes",
-    "Float64",
-    "Int8",
-    "Int16",
-    "Int32",
-    "Int64",
-    "Message",
-    "Part",
-    "Records",
-    "Str",
-    "UInt16",
-    "Uuid",
-    "between",
-    "nullable_since",
-    "records_view",
-    "since",
-    "tag",
-    "until",
-]
-
-_LAST: Final = 0x7FFF
+__all__ = ["Message", "records_view"]
 
 
 def records_view(records: Part | Sequence[Part] | None) -> memoryview:
@@ -111,8 +64,8 @@ class _MessageType(Table):
         namespace: dict[str, Any],
         *,
         key: int = -1,
-        versions: tuple[int, int] = (0, _LAST),
-        flexible: int = _LAST,
+        versions: tuple[int, int] = (0, LAST_VERSION),
+        flexible: int = LAST_VERSION,
     ) -> "_MessageType":
         annotations = {
             field: kind

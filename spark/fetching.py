@@ -42,6 +42,7 @@ from segbroker.client.security import Security
 from segbroker.client.settings import Address
 from segbroker.client.spoken import ById
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -59,7 +60,7 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     read_header,
 )
-from segbroker.protocol.schema import ZERO_UUID, records_view
+from segbroker.protocol.schema import records_view
 
 from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster
 from .connecting import ClientOptions

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_admin import (
     CreateTopicsRequest,
     DescribeConfigsRequest,
@@ -43,7 +44,7 @@ from segbroker.protocol.messages_transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
 )
-from segbroker.protocol.schema import ZERO_UUID, Message
+from segbroker.protocol.schema import Message
 from segbroker.segments.metadata.committed import CommittedOffset
 from segbroker.segments.metadata.share_groups import SECTION as SHARES
 from segbroker.segments.settings.topic_config import TopicConfig

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_admin import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -33,7 +34,6 @@ from segbroker.protocol.messages_admin import (
     ListConfigResourcesResponse,
     ListConfigResourcesResponseResource,
 )
-from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.directory.manager import TopicMeta
 from segbroker.segments.names import is_topic_name
 

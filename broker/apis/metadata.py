@@ -32,6 +32,7 @@ from typing import Final
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -40,7 +41,6 @@ from segbroker.protocol.messages_core import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.directory.manager import TopicMeta
 from segbroker.segments.names import is_topic_name
 

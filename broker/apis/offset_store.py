@@ -29,6 +29,7 @@ from uuid import UUID
 import trio
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -48,7 +49,6 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponsePartition,
 )
-from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.metadata.committed import (
     NO_OFFSETS,
     NOWHERE,

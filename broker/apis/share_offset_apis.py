@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_share_groups import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
@@ -41,7 +42,6 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.metadata.metadata import TopicMeta
 from segbroker.segments.metadata.share_groups import ROWS_MAX, SECTION, ShareRow, grows
 

@@ -34,6 +34,7 @@ import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
     CreatePartitionsRequestTopic,
@@ -52,7 +53,6 @@ from segbroker.protocol.messages_admin import (
     DeleteTopicsResponse,
     DeleteTopicsResponseTopic,
 )
-from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.directory.manager import NewTopic, Outcome
 from segbroker.segments.errors import StorageError, TopicCollides, UnknownTopic
 from segbroker.segments.metadata.alike import folded

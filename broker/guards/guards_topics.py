@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_admin import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -64,7 +65,7 @@ from segbroker.protocol.messages_transactions import (
     DescribeProducersResponsePartition,
     DescribeProducersResponseTopic,
 )
-from segbroker.protocol.schema import ZERO_UUID, Message
+from segbroker.protocol.schema import Message
 
 from ..access.authorizer import (
     ALTER,

@@ -8,7 +8,7 @@ of them are there, as after a client that had sent two requests.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from segbroker.protocol.schema import ZERO_UUID
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.share_groups import (
     FORGOTTEN,

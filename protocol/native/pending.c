@@ -160,8 +160,17 @@ static PyObject *put(PyObject *object, PyObject *const *args, Py_ssize_t count) 
     self->size += size;
     if (!is_full) return (PyObject *)ticket;
     PyObject *full = PyTuple_New(1);
-    if (full) PyTuple_SetItem(full, 0, (PyObject *)ticket);
-    return full;
+    if (full) {
+        PyTuple_SetItem(full, 0, (PyObject *)ticket);
+        return full;
+    }
+    /* There is no memory, so nobody came between here, either: it is not taken. */
+    PyList_SetSlice(self->values, index, index + 1, NULL);
+    PyList_SetSlice(self->keys, index, index + 1, NULL);
+    self->keyed -= is_keyed;
+    self->size -= size;
+    Py_DecRef((PyObject *)ticket);
+    return NULL;
 }
 
 static PyObject *s_inboxes, *s_pending, *s_turn_in, *s_long_way;

@@ -9,6 +9,7 @@ import trio
 from segbroker.broker.core import Core
 from segbroker.broker.shares.share_session import Place
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_admin import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
@@ -27,7 +28,6 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
 )
-from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata import metadata
 from segbroker.segments.metadata.share_groups import ROWS_MAX, STATES, ShareRow, Span, states_fields

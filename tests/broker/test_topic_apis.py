@@ -8,6 +8,7 @@ import trio
 
 from segbroker.broker.partitions import topics as topics_module
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
     CreatePartitionsRequestAssignment,
@@ -28,7 +29,6 @@ from segbroker.protocol.messages_core import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.directory.manager import NewTopic, Outcome
 from segbroker.segments.errors import TopicExists
 

@@ -337,6 +337,9 @@ def test_a_name_that_is_none_among_the_addresses_is_passed_over(daemon: Daemon, 
         (Producer, "request.required.acks", "did you mean acks?"),
         (Producer, "on_delivery", "send() returns a delivery"),
         (Producer, "sasl_plain_username", "did you mean security?"),
+        (Consumer, "patern", "did you mean pattern?"),
+        (Admin, "bootstrap_servers", "did you mean bootstrap?"),
+        (Admin, "api_timeout", "did you mean api_timeout_ms?"),
     ],
 )
 def test_what_other_clients_have_is_said_to_go_otherwise(

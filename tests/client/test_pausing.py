@@ -46,6 +46,20 @@ def read_with_a_pause(consumer: Consumer, filled: str, pause_at: int) -> tuple[i
     return paused, seen
 
 
+def test_a_pause_that_is_refused_pauses_nothing(daemon: Daemon, filled: str) -> None:
+    with Consumer(daemon.address) as consumer:
+        consumer.assign([(filled, 0), (filled, 1)])
+        with pytest.raises(ValueError, match="-2 is not assigned to this consumer"):
+            consumer.pause((filled, 0), (filled, 1), (filled, 2))
+        seen: list[Record] = []
+
+        def all_came() -> bool:
+            seen.extend(consumer.poll(timeout_ms=1_000))
+            return len(seen) == 2 * COUNT
+
+        until(all_came)
+
+
 def test_a_partition_paused_in_a_loop_hands_out_nothing_more_until_it_is_resumed(
     daemon: Daemon, filled: str
 ) -> None:

@@ -53,6 +53,35 @@ def test_a_put_says_when_the_limit_is_reached(twin: ModuleType) -> None:
     assert third.index == 2
 
 
+@needs_native
+@pytest.mark.parametrize("limit", [0, 100])
+@pytest.mark.parametrize("key", [None, b"k"])
+def test_a_put_that_finds_no_memory_has_taken_nothing(limit: int, key: bytes | None) -> None:
+    """At whichever allocation: a send that raises has not sent its record."""
+    memory = pytest.importorskip("_testcapi")
+    raised = 0
+    in_use: list[tuple[int]] = []
+    for count in (0, 1, 4, 8):  # a list grows with some of them
+        for nth in range(10):
+            pending = pending_native.Pending("first", pending_native.Ticket, 10)
+            pending.limit = 100
+            for _ in range(count):
+                pending.put(b"a", None)
+            pending.limit = limit
+            in_use += [(n,) for n in range(2_001)]  # no tuple is at hand
+            memory.set_nomemory(nth, nth + 1)
+            try:
+                pending.put(b"b", key)
+            except MemoryError:
+                raised += 1
+                memory.remove_mem_hooks()
+                assert (len(pending), pending.size) == (count, count)
+                assert pending.take("second") == ([b"a"] * count, None, "first")
+            finally:
+                memory.remove_mem_hooks()
+    assert raised
+
+
 @twins
 def test_what_is_not_plain_or_too_large_or_too_late_is_not_taken(twin: ModuleType) -> None:
     pending = twin.Pending("span", twin.Ticket, 10)

@@ -105,7 +105,7 @@ def test_bootstrap_addresses_that_mean_nothing_are_refused(text: str) -> None:
 def test_an_option_that_does_not_exist_is_answered_with_the_one_that_is_meant(
     given: str, hint: str
 ) -> None:
-    expected = re.escape(f"a producer has no option {given!r}; {hint}")
+    expected = re.escape(f"Producer has no option {given!r}; {hint}")
     with pytest.raises(TypeError, match=f"^{expected}$"):
         Producer("127.0.0.1:1", **{given: 5})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no option 'group_id'; did you mean group"):
@@ -134,7 +134,7 @@ def test_help_begins_with_an_example(kind: type) -> None:
 
 @pytest.mark.parametrize("kind", [Producer, AsyncProducer])
 def test_a_producer_has_no_option_of_another_name(kind: Any) -> None:  # noqa: ANN401
-    with pytest.raises(TypeError, match="a producer has no option 'lingers_ms'"):
+    with pytest.raises(TypeError, match="Producer has no option 'lingers_ms'"):
         kind("127.0.0.1:1", lingers_ms=3)
     with pytest.raises(ValueError, match="compression='zip' is not one of none, gzip"):
         kind("127.0.0.1:1", compression="zip")

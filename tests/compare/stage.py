@@ -8,8 +8,8 @@ from uuid import UUID
 import trio
 
 from segbroker.protocol.api_keys import ApiKey, request_class, response_class
-from segbroker.protocol.fields import NEW_LIST, Field
-from segbroker.protocol.schema import ZERO_UUID, Message
+from segbroker.protocol.fields import NEW_LIST, ZERO_UUID, Field
+from segbroker.protocol.schema import Message
 
 from ..support.wire_client import Closed, WireClient
 from .answers import CLOSED, Fields, flatten

@@ -2,6 +2,7 @@ import pytest
 
 from segbroker.protocol import limits
 from segbroker.protocol.errors import LocalProtocolError, RemoteProtocolError
+from segbroker.protocol.fields import Part
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import (
     RequestHeader,
@@ -26,7 +27,6 @@ from segbroker.protocol.messages_core import (
     ProduceRequestTopic,
 )
 from segbroker.protocol.messages_groups import HeartbeatRequest, HeartbeatResponse
-from segbroker.protocol.schema import Part
 
 
 def test_a_classic_request_frame_written_out() -> None:
