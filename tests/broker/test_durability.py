@@ -13,6 +13,7 @@ from typing import NoReturn, cast
 import pytest
 import trio
 
+from segbroker.broker.apis import later_reply
 from segbroker.broker.loop import turn
 from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
@@ -589,6 +590,30 @@ async def test_a_turn_ends_when_there_is_memory_for_it(monkeypatch: pytest.Monke
         await client.create("t")
         monkeypatch.setattr(turn, "Pace", runs_out)
         assert (await client.produce("t", b"0")).error_code == 0
+
+
+async def test_a_connection_ends_that_has_an_answer_for_which_there_is_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To a commit, behind its sync; who waited for it asks again."""
+
+    def runs_out(*_: object) -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=None
+    )
+    topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    request = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+    async with serving() as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            monkeypatch.setattr(later_reply, "encode_response", runs_out)
+            await client.send(request, 7)
+            assert await client.is_closed()
+        async with connect(broker.address) as client:
+            assert await stands(client, "g", "t", stable=True) == (0, 1)
 
 
 async def test_where_no_timeout_can_be_noted_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
