@@ -25,6 +25,7 @@ from .configuration.file_system import FileSystem
 from .configuration.settings import BrokerSettings
 from .groups.group_settings import GroupSettings
 from .groups.groups import Groups
+from .limited_lines import LimitedLines
 from .loop.deadlines import Deadlines
 from .loop.ingest import Ingest
 from .loop.lanes import Lanes
@@ -133,6 +134,9 @@ class Core:
     fetch_sessions: Sessions = field(default_factory=Sessions)
     unanswered: Unanswered = field(default_factory=Unanswered)
     closing_lines: ClosingLines = field(default_factory=ClosingLines)
+    read_lines: LimitedLines = field(
+        default_factory=lambda: LimitedLines("read_lines_omitted", "error")
+    )
     large_requests: LargeRequests = field(default_factory=LargeRequests)
     long_answers: LongAnswers = field(default_factory=LongAnswers)
     strangers: Strangers = field(default_factory=Strangers)
@@ -143,6 +147,11 @@ class Core:
     def uptime_s(self) -> float:
         """Time since the start."""
         return trio.current_time() - self.started_at
+
+    def tell_read_failed(self, topic: str, partition: int, exc: Exception) -> None:
+        """A client was refused what it wanted to read; it may ask again at once, for ever."""
+        name = f"{topic}-{partition}"
+        self.read_lines.tell("read_failed", name, topic=topic, partition=partition, error=str(exc))
 
     def advertised(self, peer: Peer) -> tuple[str, int]:
         """host and port that this peer is told to connect to."""

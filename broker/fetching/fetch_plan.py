@@ -9,8 +9,6 @@ Invariant: a plan pins its segments until its owner releases it, exactly once (f
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import structlog
-
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.messages_core import (
@@ -33,8 +31,6 @@ from ..partitions.isolation import READ_COMMITTED, plan_visible
 from ..partitions.partition import Partition
 from ..peers.fetch_session import FIRST_EPOCH, FetchSession, SessionRow
 from .fetch_target import FetchTarget
-
-log = structlog.get_logger()
 
 # A batch header: nothing is planned for less, and the first batch comes anyway.
 _READ_LEAST: Final = 64
@@ -213,4 +209,4 @@ class FetchPlan:
         self, partition: Partition, row: FetchResponsePartition, exc: Exception
     ) -> None:
         row.error_code, _ = wire_error(exc)
-        log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))
+        self._core.tell_read_failed(partition.topic, partition.index, exc)

@@ -407,7 +407,7 @@ class _ShareFetching:
             return
         except STORAGE_FAILURES as exc:
             code, message = wire_error(exc)
-            log.error("read_failed", topic=live.topic, partition=live.key.partition, error=str(exc))
+            self._core.tell_read_failed(live.topic, live.key.partition, exc)
             self._rows[live.place] = _row(live.key.partition, code, message)
             return
         if self._is_gone or live.is_gone:

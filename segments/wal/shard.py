@@ -54,6 +54,7 @@ import structlog
 
 from ..background import Housekeeper, pause
 from ..disk.storage import Buffer, close_all, write_all
+from ..told_once import ToldOnce
 from .files import ShardFiles, WalFile
 from .frames import (
     AWAITS_MARK,
@@ -160,6 +161,8 @@ class Shard:
         """
         assert files_max >= 2, "one to write and one to free"
         self.full: deque[Full] = deque()
+        self.checkpoints_told = ToldOnce()
+        """Of those that could not free its files."""
         self.supply = Supply(
             files,
             files_max=files_max,

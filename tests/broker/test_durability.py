@@ -1,6 +1,7 @@
 """Acknowledged means durable: replies, readers and backpressure follow the high watermark."""
 
 import errno
+import math
 import socket
 import traceback
 from array import array
@@ -14,6 +15,8 @@ import pytest
 import trio
 
 from segbroker.broker.apis import later_reply
+from segbroker.broker.chores import tell_sums
+from segbroker.broker.limited_lines import OF_ONE_MAX
 from segbroker.broker.loop import turn
 from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
@@ -738,13 +741,17 @@ async def test_a_read_that_fails_is_told_with_its_partition(events: Events) -> N
         await client.create("t")
         await client.produce("t", b"v")
         disk.cached, disk.read_error = False, OSError(errno.EIO, "a bad block")
-        await client.send(fetch_request("t", 0), 12)
-        _, reply = await client.receive(FetchResponse, 12)
-        (row,) = reply.responses[0].partitions
-        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        (line,) = events.named("read_failed")
-        assert (line["topic"], line["partition"]) == ("t", 0)
-        assert "a bad block" in line["error"]
+        for _ in range(OF_ONE_MAX + 2):
+            await client.send(fetch_request("t", 0), 12)
+            _, reply = await client.receive(FetchResponse, 12)
+            (row,) = reply.responses[0].partitions
+            assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        lines = events.named("read_failed")
+        assert len(lines) == OF_ONE_MAX, "a client in a loop does not fill the log"
+        assert (lines[0]["topic"], lines[0]["partition"]) == ("t", 0)
+        assert "a bad block" in lines[0]["error"]
+        tell_sums(broker.core, math.inf)
+        assert events.named("read_lines_omitted")[0]["read_failed_count"] == 2
 
 
 async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:
