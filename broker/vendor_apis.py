@@ -118,6 +118,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "lanes_busy": core.lanes.busy,
         "counters": core.counters.told(),
         "storage": asdict(storage),
+        "clock_held": None if (hold := core.topics.manager.clock_hold) is None else hold._asdict(),
         "volume_full": await why_volume_full(core),
         "metadata_unsettled": core.topics.manager.why_unsettled,
         "metadata_not_saved": core.topics.manager.why_not_saved,

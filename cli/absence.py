@@ -6,17 +6,14 @@ away need this; the others end with an error.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
 
 import click
 
-from .command import note
+from .command import AnyCallable, note
 
 LOGGER = "segbroker.client"
-
-AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
 class _Lines(logging.Handler):

@@ -17,7 +17,11 @@ def require_terminal(instead: str) -> None:
 
 
 def ask(verb: str, what: str) -> None:
-    """Ask whether to do it.  A no ends the command with exit code INTERRUPTED."""
+    """Ask whether to do it.  A no ends the command with exit code INTERRUPTED.
+
+    Raises UsageError where nobody can be asked.
+    """
+    require_terminal("--yes")
     if not click.confirm(f"{verb} {what}?", err=True):
         note(f"nothing was {verb}d")
         click.get_current_context().exit(ExitCode.INTERRUPTED)

@@ -13,6 +13,9 @@ from .words import about, age, moment, plural
 ROWS_SHOWN: Final = 20
 """Rows of a kind: the newest of the recovery report.  What the broker tells is in --json."""
 
+CLOCK_AHEAD_MS: Final = 86_400_000
+"""A broker that was off for less than a day may have been off on purpose."""
+
 Info: TypeAlias = Mapping[str, Any]
 
 UNCOUNTED_LOSSES: Final = {
@@ -47,6 +50,11 @@ def concerns(info: Info) -> Iterator[str]:
         yield (
             "the snapshot of the metadata cannot be written; until it can the write-ahead log keeps"
             f" what has changed, as far as it has room: {why}"
+        )
+    if (held := info.get("clock_held")) and held["ahead_ms"] >= CLOCK_AHEAD_MS:
+        yield (
+            f"the clock is {age(held['ahead_ms'])} ahead of where it was: if it is wrong, set it"
+            f" right within {age(held['left_ms'])}; then what is too old by it is deleted"
         )
     yield from info.get("volume_full", ())
     yield from _of_partitions(info)

@@ -1,7 +1,8 @@
 """Notices that the reader of our output went away, also while there is nothing to write.
 
 `segbroker consume topic | head -1` prints one line; the next write would fail with EPIPE, but when
-no record comes there is no next write, and the pipeline would hang.  A thread waits for the other
+no record comes there is no next write, and the pipeline would hang; so it is with a group that is
+watched, up to its next look.  A thread waits for the other
 end of the pipe to close and then raises in the main thread, wherever that waits; behind the block
 it is BrokenPipeError.  Within it is no OSError: many a place takes one for its own socket's, or for
 that of somebody who looks at standard error, and goes on.

@@ -21,7 +21,6 @@ Ends: -n records, -e at the end, Ctrl-C (130), the reader of our output going aw
 import json
 import sys
 from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -41,21 +40,20 @@ from .consume_share import consume_share, refuse
 from .progress import Update, counter
 from .properties import group_options, security
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
-from .start_position import parse_start
+from .start_position import Place, parse_start
 from .unserved import told_why
 
 if TYPE_CHECKING:
     from segbroker.client import ConsumedBatch, Consumer, Gap
     from segbroker.client.settings import GroupOptions, OnGap
 
-Start: TypeAlias = str | int | datetime
 # What --on-gap means to the client.
 ON_GAP: "dict[str, OnGap]" = {"raise": "raise", "print": "yield", "skip": "skip"}
 # (batch, at most so many records) -> bytes
 BatchFormatter: TypeAlias = "Callable[[ConsumedBatch, int], bytes]"
 
 
-def _start(ctx: click.Context, param: click.Parameter, value: str) -> Start:
+def _start(ctx: click.Context, param: click.Parameter, value: str) -> Place:
     try:
         return parse_start(value)
     except ValueError as exc:
@@ -75,17 +73,16 @@ def batch_formatter(text: str | None, null: str, as_json: bool) -> BatchFormatte
     """How a batch becomes bytes."""
     if text is None and not as_json and not null:
         return _values_as_lines
-    formatter = format_json if as_json else compile_format(_or_default(text), null)
-    return lambda batch, count: _each(formatter, batch, count)
+    formatter = record_formatter(text, null, as_json)
+    return lambda batch, count: b"".join(map(formatter, batch.records()[:count]))
 
 
-def _or_default(text: str | None) -> str:
-    """An empty format prints nothing: who only wants to see gaps and the exit code."""
-    return DEFAULT_FORMAT if text is None else text
-
-
-def _each(formatter: Formatter, batch: "ConsumedBatch", count: int) -> bytes:
-    return b"".join(map(formatter, batch.records()[:count]))
+def record_formatter(text: str | None, null: str, as_json: bool) -> Formatter:
+    """How a record becomes bytes.  An empty format prints nothing: who only wants to see gaps and
+    the exit code."""
+    return (
+        format_json if as_json else compile_format(DEFAULT_FORMAT if text is None else text, null)
+    )
 
 
 def _values_as_lines(batch: "ConsumedBatch", count: int) -> bytes:
@@ -194,7 +191,7 @@ def consume(
     group: str | None,
     instance_id: str | None,
     share: str | None,
-    start: Start,
+    start: Place,
     count: int | None,
     exit_at_end: bool,
     partitions: tuple[int, ...],
@@ -247,7 +244,7 @@ def consume(
             bootstrap,
             topics,
             share,
-            format_json if as_json else compile_format(_or_default(text), null),
+            record_formatter(text, null, as_json),
             tell_gap,
             count=count,
             on_gap=ON_GAP[on_gap],

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .asking import ask, require_terminal, yes_option
+from .asking import ask, yes_option
+from .closed_pipe import ended_by_reader
 from .command import Group, Seconds, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import STOP_THEM, Failure
@@ -143,7 +144,7 @@ def describe(name: str, watch: bool, interval_s: float, as_json: bool, bootstrap
       segbroker group describe billing --watch
     """
     ages = Ages(bootstrap)
-    with open_admin(bootstrap) as admin:
+    with ended_by_reader(), open_admin(bootstrap) as admin:
         if not watch:
             facts = facts_of(admin, name, ages)
             click.echo(json.dumps(facts, indent=2) if as_json else "\n".join(_described(facts)))
@@ -379,7 +380,6 @@ def delete(name: str, yes: bool, bootstrap: str) -> None:
       segbroker group delete billing --yes
     """
     if not yes:
-        require_terminal("--yes")
         ask("delete", f"group {name} and its offsets")
     with open_admin(bootstrap) as admin:
         admin.delete_group(name)

@@ -13,6 +13,7 @@ from .tables import table_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 
 def print_rows(frame: "DataFrame", output: str) -> int:
@@ -20,6 +21,7 @@ def print_rows(frame: "DataFrame", output: str) -> int:
 
     Raises Failure of USAGE for `json` and columns that share a name.
     """
+    frame = _with_times_as_text(frame)
     if output == "json":
         twice = [name for name, count in Counter(frame.columns).items() if count > 1]
         if twice:
@@ -42,6 +44,49 @@ def print_rows(frame: "DataFrame", output: str) -> int:
     for line in table_lines(frame.columns, cells, numbers=numbers):
         click.echo(line)
     return len(rows)
+
+
+def _with_times_as_text(frame: "DataFrame") -> "DataFrame":
+    """The frame with times as SQL writes them, also those within a value: in the zone of the
+    session.  PySpark makes them those of this machine's zone, and has none after the year 9999."""
+    from pyspark.sql import functions
+
+    fields = frame.schema.fields
+    places = [str(place) for place in range(len(fields))]  # two columns may have one name
+    columns = [
+        functions.col(place).cast(_as_text(field.dataType))
+        for place, field in zip(places, fields, strict=True)
+    ]
+    return frame.toDF(*places).select(*columns).toDF(*frame.columns)
+
+
+def _as_text(kind: "DataType") -> "DataType":
+    """The type with text in place of times."""
+    from pyspark.sql.types import (
+        ArrayType,
+        DateType,
+        MapType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
+
+    match kind:
+        case DateType() | TimestampType() | TimestampNTZType():
+            return StringType()
+        case ArrayType():
+            return ArrayType(_as_text(kind.elementType), kind.containsNull)
+        case MapType():
+            key, value = _as_text(kind.keyType), _as_text(kind.valueType)
+            return MapType(key, value, kind.valueContainsNull)
+        case StructType():
+            return StructType(
+                [StructField(each.name, _as_text(each.dataType), each.nullable) for each in kind]
+            )
+        case _:
+            return kind
 
 
 def _json(value: object) -> object:

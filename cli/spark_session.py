@@ -7,8 +7,8 @@ command ends as a whole, says why in a sentence, and leaves no process behind.
 import logging
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -124,16 +124,12 @@ def _quietly_interrupted() -> "Iterator[None]":
         error = record.exc_info[1] if record.exc_info else None
         return error is None or _interrupt_before(error) is None
 
-    loggers = [logging.getLogger(name) for name in PY4J_LOGGERS]
-    for logger in loggers:
-        logger.addFilter(is_told)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        yield
+        with _filtered(map(logging.getLogger, PY4J_LOGGERS), is_told):
+            yield
     finally:
         signal.signal(signal.SIGINT, before)
-        for logger in loggers:
-            logger.removeFilter(is_told)
 
 
 @contextmanager
@@ -163,15 +159,19 @@ def _no_jvm_left() -> "Iterator[None]":
         names["Popen"] = popen
 
 
-@contextmanager
-def _told_once() -> "Iterator[None]":
+def _told_once() -> AbstractContextManager[None]:
     """An error of a query is told by the command, in a sentence, and not by PySpark as well."""
     from pyspark.logger import PySparkLogger
 
-    def is_told(record: logging.LogRecord) -> bool:
-        return False
+    return _filtered(map(PySparkLogger.getLogger, CONTEXT_LOGGERS), lambda record: False)
 
-    loggers = [PySparkLogger.getLogger(name) for name in CONTEXT_LOGGERS]
+
+@contextmanager
+def _filtered(
+    loggers: Iterable[logging.Logger], is_told: Callable[[logging.LogRecord], bool]
+) -> Iterator[None]:
+    """Of these loggers only such lines, to the end of the block."""
+    loggers = list(loggers)
     for logger in loggers:
         logger.addFilter(is_told)
     try:

@@ -9,6 +9,9 @@ end            only what comes from now on                 "end"      (also: lat
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+Place: TypeAlias = str | int | datetime
 
 NAMES = {
     "start": "start",
@@ -22,7 +25,7 @@ OFFSET_MAX = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def parse_start(text: str) -> str | int | datetime:
+def parse_start(text: str) -> Place:
     """The position meant by the argument of -o.
 
     Raises:

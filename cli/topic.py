@@ -392,7 +392,6 @@ def delete_records(
     if everything == (before is not None):
         raise click.UsageError("say either --before OFFSET or --all")
     if not yes:
-        require_terminal("--yes")
         what = "all records" if before is None else f"the records before offset {before:,}"
         ask("delete", f"{what} of {name} partition {partition}")
     with open_admin(bootstrap) as admin:

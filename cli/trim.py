@@ -20,7 +20,7 @@ from .asking import ask, require_terminal, yes_option
 from .command import bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import Failure
-from .start_position import parse_start
+from .start_position import Place, parse_start
 from .topic import echo_table, open_admin, topic
 from .unserved import failure_of
 from .words import plural
@@ -36,12 +36,24 @@ class Cut(NamedTuple):
     before: int
 
 
+def _position(ctx: click.Context, param: click.Parameter, text: str) -> Place:
+    try:
+        where = parse_start(text)
+    except ValueError as exc:
+        problem = str(exc).replace("start, end, OFFSET, -N or @TIME", "OFFSET, @TIME or end")
+        raise click.BadParameter(problem) from None
+    if where == "start" or (isinstance(where, int) and where < 0):
+        raise click.BadParameter(f"{text!r} is not OFFSET, @TIME or end")
+    return where
+
+
 @topic.command()
 @click.argument("name")
 @click.option(
     "--before",
     "position",
     required=True,
+    callback=_position,
     metavar="OFFSET|@TIME|end",
     help="The first record that is kept; end: delete all records that are there now.",
 )
@@ -51,7 +63,7 @@ class Cut(NamedTuple):
 @bootstrap_option
 def trim(
     name: str,
-    position: str,
+    position: Place,
     partition: int | None,
     dry_run: bool,
     yes: bool,
@@ -67,11 +79,10 @@ def trim(
     """
     from segbroker.client import SegbrokerError
 
-    where = _position(position)
     if not yes and not dry_run:
         require_terminal("--yes")
     with open_admin(bootstrap) as admin:
-        cuts, missing = _cuts(admin, name, where, partition)
+        cuts, missing = _cuts(admin, name, position, partition)
         unserved = failure_of(admin, [(name, number) for number in missing])
         if unserved is not None and not cuts:
             raise unserved
@@ -124,19 +135,8 @@ def _tell_what_is_gone(admin: "Admin", name: str, cuts: "Mapping[TopicPartition,
         _show(gone)
 
 
-def _position(text: str) -> str | int | datetime:
-    try:
-        where = parse_start(text)
-    except ValueError as exc:
-        problem = str(exc).replace("start, end, OFFSET, -N or @TIME", "OFFSET, @TIME or end")
-        raise click.BadParameter(problem, param_hint="--before") from None
-    if where == "start" or (isinstance(where, int) and where < 0):
-        raise click.BadParameter(f"{text!r} is not OFFSET, @TIME or end", param_hint="--before")
-    return where
-
-
 def _cuts(
-    admin: "Admin", name: str, where: str | int | datetime, partition: int | None
+    admin: "Admin", name: str, where: Place, partition: int | None
 ) -> "tuple[dict[TopicPartition, Cut], list[int]]":
     """Of each partition where it begins now, and where it will; those that are not served.  Raises
     Failure."""

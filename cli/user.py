@@ -10,17 +10,17 @@ is no flag for it, as everybody on the machine can read command lines.
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from segbroker.protocol.scram import ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN
 
 from .asking import ask, require_terminal, yes_option
-from .command import Group, bootstrap_option, is_text, note
+from .command import AnyCallable, Group, bootstrap_option, is_text, note
 from .directory_owner import for_owner
 from .exit_codes import ExitCode
 from .failures import Failure
@@ -30,8 +30,6 @@ from .topic import echo_table, json_option, open_admin
 
 if TYPE_CHECKING:
     from segbroker.segments.directory.manager import DiskManager
-
-AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
 @click.group(cls=Group)
@@ -195,7 +193,6 @@ def remove(name: str, yes: bool, data_dir: Path | None, bootstrap: str) -> None:
       segbroker user remove alice --yes
     """
     if not yes:
-        require_terminal("--yes")
         ask("remove", f"user {name}")
     if data_dir is None:
         with open_admin(bootstrap) as admin:

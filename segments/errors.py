@@ -232,11 +232,17 @@ class SegmentReplaced(StorageError):
 
 
 class CorruptSegment(StorageError):
-    """Stored bytes do not match their checksum; they were not delivered."""
+    """Stored bytes do not match their checksum; they were not delivered.
 
-    def __init__(self, path: str, position: int, reason: str) -> None:
+    has_no_index: only there is no index, or what a power cut leaves of one.
+    """
+
+    def __init__(
+        self, path: str, position: int, reason: str, *, has_no_index: bool = False
+    ) -> None:
         super().__init__(f"{path} at byte {position}: {reason}")
         self.path, self.position, self.reason = path, position, reason
+        self.has_no_index = has_no_index
 
 
 class CorruptMetadata(CorruptSegment):

@@ -154,6 +154,10 @@ FAMILIES: Final[dict[str, Family]] = {
         "counter", "What recovery found, by the words of the log events recovery_...", ("what",)
     ),
     "segbroker_recovery_offsets_lost_total": Family("counter", "Offsets that are in gaps."),
+    "segbroker_clock_ahead_seconds": Family(
+        "gauge",
+        "How far the clock is ahead, while nothing is deleted by age for that; else 0.",
+    ),
     "segbroker_failed_reads_total": Family("counter", "Reads that the disk did not answer."),
     "segbroker_scrub_passes_total": Family("counter", "Passes over all sealed segments."),
     "segbroker_scrub_segments_total": Family("counter", "Segments read."),

@@ -67,6 +67,8 @@ def add_upkeep(numbers: Numbers, core: Core) -> None:
     numbers.add("segbroker_recovery_offsets_lost_total", found.pop("offsets_lost"))
     for what, count in sorted(found.items()):
         numbers.add("segbroker_recovery_findings_total", count, what)
+    hold = core.topics.manager.clock_hold
+    numbers.add("segbroker_clock_ahead_seconds", 0 if hold is None else hold.ahead_ms / 1000)
     numbers.add("segbroker_failed_reads_total", core.failed_reads.count)
     scrub = core.scrubber.statistics
     numbers.add("segbroker_scrub_passes_total", scrub.passes)

@@ -19,7 +19,7 @@ from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Decision, Gap, Tail
 from ..disk.storage import Storage, read_file
-from ..files.index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
+from ..files.index import BlockIndex, WrongIndex, decode_index, is_torn
 from ..files.manifest import Row, decode_manifest, is_torn_row
 from ..files.unsynced import read_unsynced
 from ..log.producers import decode_producers
@@ -246,9 +246,7 @@ class LogChecker:
             tag = row.tag if len(data) == row.size else 0
             index = decode_index(content, row.base_offset, len(data), tag)
         except WrongIndex as exc:
-            # It is written without a sync: a power cut may leave it short, or zeros in it.
-            torn = len(content) < HEADER_SIZE or not any(content[-HEADER_SIZE:])
-            tell = note if torn else damage
+            tell = note if is_torn(content) else damage
             yield tell(path, f"the index is wrong: {exc}", _INDEX)
             return
         wrong = _first_wrong(index, data)

@@ -2,7 +2,8 @@
 
     1  <log>_segment_<m>.cleaned   written, synced, its name synced          nobody knows of it
     2  SEGMENT row, synced         m stands for k ... m from here on         THE DECISION
-    3  .cleaned -> segment_<m>.log renamed; columns, caches                  readers see it
+    3  the index of m unlinked: it is of what it was                         made again
+       .cleaned -> segment_<m>.log renamed; columns, caches                  readers see it
     4  directory synced, .index                                              it is durable
     5  k ... m-1 unlinked          when there is time, as what was deleted
 
@@ -201,6 +202,8 @@ def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> Non
     """What is decided: the name, what readers look at, the index.  Raises OSError."""
     storage, paths = log.storage, log.paths
     failures = storage.failures
+    with suppress(FileNotFoundError):  # nobody has to find it beside what it is not of
+        storage.unlink(paths.index(row.number))
     storage.rename(paths.cleaned(row.number), paths.log(row.number))
     with log.state_lock:  # before the sync, which may fail: this is what readers find from now on
         gone = log.sealed.splice(row)

@@ -19,7 +19,7 @@ The beginning and the end of a hold are each logged once.  All times are paramet
 
 import struct
 from contextlib import closing
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -35,21 +35,32 @@ HOLD_MS: Final = 3_600_000
 SAVE_MS: Final = 60_000
 
 
+class Hold(NamedTuple):
+    """The clock is not believed."""
+
+    ahead_ms: int
+    """How far it is ahead of what is expected."""
+    left_ms: int
+    """How long until it is believed all the same."""
+
+
 class AgeClock:
     """The time to measure ages by."""
 
-    __slots__ = ("_believed_at", "_believed_ms", "_held_since")
+    __slots__ = ("_believed_at", "_believed_ms", "_held_since", "hold")
 
     def __init__(self, saved_ms: int | None = None) -> None:
         """saved_ms: what was believed last, before a restart; None: nothing is known."""
         self._believed_ms = saved_ms
         self._believed_at: int | None = None
         self._held_since: int | None = None
+        self.hold: Hold | None = None
+        """As of the last look; None: it is believed."""
 
     @property
     def is_held(self) -> bool:
         """Whether nothing is to be deleted by age for now."""
-        return self._held_since is not None
+        return self.hold is not None
 
     def now(self, wall_ms: int, monotonic_ms: int | None = None) -> int | None:
         """The time; None: delete nothing by age.
@@ -64,11 +75,12 @@ class AgeClock:
         if self._believed_at is None:
             self._believed_at = monotonic_ms
         ahead = self._ahead(wall_ms, monotonic_ms)
-        if ahead > JUMP_MS and not self._is_over(monotonic_ms, ahead):
+        if ahead > JUMP_MS and (left_ms := self._left_ms(monotonic_ms, ahead)) > 0:
+            self.hold = Hold(ahead, left_ms)
             return None
         if self._held_since is not None:
             log.warning("retention_by_age_resumed", ahead_ms=ahead)
-            self._held_since = None
+            self._held_since = self.hold = None
         self._believed_ms, self._believed_at = wall_ms, monotonic_ms
         return wall_ms
 
@@ -88,7 +100,7 @@ class AgeClock:
         believed_at = monotonic_ms if self._believed_at is None else self._believed_at
         return wall_ms - (believed_ms + monotonic_ms - believed_at)
 
-    def _is_over(self, monotonic_ms: int, ahead: int) -> bool:
+    def _left_ms(self, monotonic_ms: int, ahead: int) -> int:
         if self._held_since is None:
             self._held_since = monotonic_ms
             log.warning(
@@ -98,7 +110,7 @@ class AgeClock:
                 advice="was the clock set ahead? set it right now and nothing is deleted; if it "
                 "is right, or the broker was off for so long, nothing has to be done",
             )
-        return monotonic_ms - self._held_since >= HOLD_MS
+        return self._held_since + HOLD_MS - monotonic_ms
 
 
 class ClockFile:

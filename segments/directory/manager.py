@@ -46,7 +46,7 @@ from ..replay.resuming import Resuming
 from ..report import RecoveryReport
 from ..settings.topic_config import TopicConfig
 from ..wal.journal import Wal, WalConfig
-from .age_clock import AgeClock, ClockFile
+from .age_clock import AgeClock, ClockFile, Hold
 from .ending import end_of, ends_of_unopened
 from .opened_partitions import OpenedPartitions, Threads
 from .relief import Relief
@@ -590,7 +590,12 @@ class DiskManager:
     @property
     def believes_clock(self) -> bool:
         """Whether something may be forgotten by its age: the wall clock has not jumped ahead."""
-        return self._keeper.believes_clock
+        return self.clock_hold is None
+
+    @property
+    def clock_hold(self) -> Hold | None:
+        """Why nothing is forgotten by its age; None: it is."""
+        return self._keeper.clock_hold
 
     def believes(self, now_ms: int, monotonic_ms: int | None = None) -> bool:
         """Whether ages may be measured by this reading of the clocks (see `Upkeep.step`), which

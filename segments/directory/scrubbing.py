@@ -25,7 +25,7 @@ import xxhash
 
 from ..disk.storage import Advice, Storage, StorageFile, read_file
 from ..errors import CorruptSegment, StorageError
-from ..files.index import Block, WrongIndex, decode_index
+from ..files.index import Block, WrongIndex, decode_index, is_torn
 from ..files.manifest import Row
 from ..names import LogPaths, partition_paths
 from ..recovery.known import Known, read_known
@@ -183,12 +183,14 @@ def check_segment(
     """
     path = paths.log(row.number)
     try:
-        index = decode_index(
-            read_file(storage, paths.index(row.number)), row.base_offset, row.size, row.tag
-        )
+        content = read_file(storage, paths.index(row.number))
+    except FileNotFoundError as exc:
+        return CorruptSegment(path, 0, str(exc), has_no_index=True)
+    try:
+        index = decode_index(content, row.base_offset, row.size, row.tag)
         file = storage.open(path, read_only=True)
     except (WrongIndex, FileNotFoundError) as exc:
-        return CorruptSegment(path, 0, str(exc))
+        return CorruptSegment(path, 0, str(exc), has_no_index=is_torn(content))
     with closing(file):
         if file.size() != row.size:
             return CorruptSegment(path, 0, f"{file.size()} bytes, the manifest says {row.size}")

@@ -39,7 +39,7 @@ from ..metadata.metadata_log import MetadataLog
 from ..partition.handler import DiskHandler
 from ..settings.topic_config import SYNC_TICK_MS, Durability
 from ..wal.journal import Wal, WalStatistics
-from .age_clock import AgeClock, ClockFile
+from .age_clock import AgeClock, ClockFile, Hold
 from .relief import Relief
 from .reserve import Reserve
 from .unopened import Unopened
@@ -119,9 +119,9 @@ class Upkeep:
         self._attention.add(handler)
 
     @property
-    def believes_clock(self) -> bool:
-        """Whether the wall clock was believed when ages were last looked at."""
-        return not self._age_clock.is_held
+    def clock_hold(self) -> Hold | None:
+        """Why the wall clock was not believed when ages were last looked at; None: it was."""
+        return self._age_clock.hold
 
     def believes(self, now_ms: int, monotonic_ms: int | None) -> bool:
         """Whether ages may be measured by this reading of the clocks (see `step`).  From any

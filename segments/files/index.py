@@ -179,6 +179,12 @@ class BlockIndex:
         return b"".join([head, xxh3_64(head).to_bytes(8, "big"), *rows])
 
 
+def is_torn(content: Buffer) -> bool:
+    """Whether a wrong index is what a power cut leaves of one, for it is written without a sync:
+    short, or zeros at its end."""
+    return len(content) < HEADER_SIZE or not any(content[-HEADER_SIZE:])
+
+
 def decode_index(data: Buffer, base_offset: int, log_size: int, tag: int = 0) -> BlockIndex:
     """The index in `data`, which must be that of a segment with this base offset, size and tag.
 

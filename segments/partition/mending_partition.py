@@ -47,7 +47,7 @@ LOOKS_MAX: Final = 4
 class MendingPartition(FailingPartition):
     """One topic-partition, as far as it is damaged."""
 
-    __slots__ = ("_now_ms", "_report", "repairs_count")
+    __slots__ = ("_indexes_count", "_now_ms", "_report", "repairs_count")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class MendingPartition(FailingPartition):
     ) -> None:
         super().__init__(topic, partition, opened, reopen, call_soon)
         self.repairs_count = 0
+        self._indexes_count = 0  # ... of which the index alone was made again
         self._report = report
         self._now_ms = now_ms
 
@@ -121,6 +122,7 @@ class MendingPartition(FailingPartition):
         if mended is None:
             return True  # deleted meanwhile
         self.repairs_count += mended.is_changed
+        self._indexes_count += mended.is_index and mended.is_changed
         if mended.damage:
             kind = PartitionDamaged if mended.is_whole else PartitionRefused
             refusal = kind(self.topic, self.partition, mended.damage)
@@ -162,10 +164,12 @@ class MendingPartition(FailingPartition):
         return recalled(inspected, row, opened.epochs, frames, whole_only=opened.config.compacts)
 
     def check_segment(self, problem: CorruptSegment) -> bool:
-        """What the scrub found: repaired if it is true; whether it was.  Blocking."""
-        before = self.repairs_count
+        """What the scrub found: repaired if it is true; whether it was, and is no index that a
+        power cut has torn.  Blocking."""
+        repairs, indexes = self.repairs_count, self._indexes_count
         self.mend(problem)
-        return self.repairs_count > before
+        is_torn = problem.has_no_index and self._indexes_count > indexes
+        return self.repairs_count > repairs and not is_torn
 
     def _forgive(self) -> None:
         """An operator has looked at the damage, and it is as with on.corruption=gap from here."""

@@ -62,11 +62,13 @@ Recall: TypeAlias = Callable[[Row, Inspection], Recalled | None]
 
 
 class Mended(NamedTuple):
-    """What was done.  `index`: only the index had to be made again."""
+    """What was done."""
 
     gaps: list[Gap]
     is_whole: bool = True
     is_changed: bool = True
+    is_index: bool = False
+    """Only the index had to be made again."""
     damage: str = ""
     """Why nothing may be written from now on; empty when it may."""
 
@@ -105,7 +107,8 @@ def mend(
             _put_back(log, row, inspected, recalled, report)
             inspected = inspect(storage, paths, row, log.epochs)
         if inspected.is_whole:
-            mended, data, found = Mended([]), inspected.data, inspected.scan
+            mended = Mended([], is_index=recalled is None)
+            data, found = inspected.data, inspected.scan
         else:
             damage = "" if policy is OnCorruption.GAP else _mark(log, row, inspected)
             if policy is OnCorruption.REFUSE:

@@ -229,6 +229,23 @@ def test_a_write_that_does_not_end_needs_a_look() -> None:
     )
 
 
+@pytest.mark.parametrize(("days", "is_told"), [(0, False), (400, True)])
+def test_a_clock_that_is_far_ahead_needs_a_look(days: int, is_told: bool) -> None:
+    info = {
+        "clock_held": {"ahead_ms": days * 86_400_000 + 700_000, "left_ms": 3_000_000},
+        "storage": {"partitions_read_only": 0},
+        "wal": {"shards_failed": 0},
+        "scrub": {"errors": 0},
+        "cleaner": {"failures": 0},
+        "recovery": {"counts": {}},
+    }
+    said = (
+        "the clock is 400 days ahead of where it was: if it is wrong, set it right within"
+        " 50 minutes; then what is too old by it is deleted"
+    )
+    assert list(concerns(info)) == [said] * is_told
+
+
 def test_reads_that_the_disk_did_not_answer_need_a_look() -> None:
     info = {
         "storage": {"partitions_read_only": 0},

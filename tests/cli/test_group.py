@@ -313,6 +313,26 @@ def test_a_group_is_watched_until_ctrl_c(run: Run, topic: str, daemon: Daemon) -
     assert (watch.returncode, errors) == (ExitCode.INTERRUPTED, "")
 
 
+def test_a_watch_ends_with_its_reader_and_not_with_the_next_look(
+    run: Run, topic: str, daemon: Daemon
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("group", "seek", topic, topic, "start")
+    command = [sys.executable, "-m", "segbroker.cli", "group", "describe", topic, "--watch"]
+    flags = ["--json", "--interval", "3600", "-b", daemon.address]
+    watch = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline())["group"] == topic
+        watch.stdout.close()  # `| head -1`
+        assert watch.wait(DEADLINE_S) == ExitCode.OK
+        assert watch.stderr is not None
+        assert watch.stderr.read() == b""
+    finally:
+        watch.kill()
+        watch.communicate()
+
+
 def test_a_group_of_the_consumer_protocol_is_described(
     run: Run, topic: str, daemon: Daemon
 ) -> None:

@@ -364,10 +364,10 @@ def test_a_clock_that_jumps_deletes_nothing_for_an_hour() -> None:
     assert clock.now(NOW + 1_000, 1_000) == NOW + 1_000
     jumped = NOW + 400 * DAY
     assert clock.now(jumped, 2_000) is None
-    assert clock.is_held
+    assert clock.hold == (400 * DAY - 2_000, HOLD_MS)
     assert clock.now(jumped + HOLD_MS - 1, 2_000 + HOLD_MS - 1) is None
     assert clock.now(jumped + HOLD_MS, 2_000 + HOLD_MS) == jumped + HOLD_MS
-    assert not clock.is_held
+    assert clock.hold is None
 
 
 def test_a_clock_that_is_set_right_again_is_believed_at_once() -> None:

@@ -9,6 +9,7 @@ from types import TracebackType
 import pytest
 
 from segbroker.segments.background import Housekeeper
+from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import CorruptSegment, DiskFull
 from segbroker.segments.log.reading import ReadPlan
@@ -45,6 +46,23 @@ class FailingSwap(MemoryStorage):
             self.meanwhile()
             raise OSError(errno.EIO, "no sync", path)
         super().fsync_dir(path)
+
+
+class KilledAtNames(MemoryStorage):
+    """What a kill leaves in front of each change of a name, and behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[MemoryStorage] = []
+
+    def rename(self, source: str, target: str) -> None:
+        self.left.append(self.after_kill())
+        super().rename(source, target)
+        self.left.append(self.after_kill())
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        self.left.append(self.after_kill())
 
 
 class Busy(Housekeeper):
@@ -399,3 +417,20 @@ def test_a_segment_that_does_not_get_its_name_is_given_up_and_all_is_read_on(cau
         log.disk = image
         log.open()
         log.check()
+
+
+def test_a_kill_within_a_swap_leaves_nothing_that_is_told_as_damage() -> None:
+    disk = KilledAtNames()
+    log = Compacted(disk)
+    fill(log, 3)
+    disk.left.clear()
+    log.clean_sealed()
+    assert len(disk.left) > 5
+    for left in disk.left:
+        for _ in ("as it was left", "when it was opened and closed"):
+            found = list(DirectoryChecker(left, "/data", log.now_ms).check())
+            assert not [one for one in found if one.is_damage]
+            log.disk = left
+            log.open()
+            assert {record.key for record in log.records()} == {b"a", b"b", b"c"}
+            log.manager.close()

@@ -692,6 +692,21 @@ def test_each_row_of_sql_is_an_object_of_json_whatever_is_in_it(command: Command
     assert "several columns are named 'n'" in said
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_times_are_those_of_the_session_in_any_year_wherever_they_are_in_a_row(
+    spark: "SparkSession", command: Command, output: str
+) -> None:
+    zone = "spark.sql.session.timeZone"
+    spark.conf.set(zone, "Pacific/Chatham")  # of nobody who runs the tests
+    times = "timestamp_seconds(1700000000) AS a, map(timestamp_seconds(0), array(date'2026-01-02'))"
+    try:
+        out = command("sql", f"SELECT {times}, timestamp_seconds(1e12) AS b", "--format", output)
+    finally:
+        spark.conf.unset(zone)
+    for time_ in ("2023-11-15 11:58:20", "1970-01-01 12:45:00", "2026-01-02", "+33658-09-27"):
+        assert time_ in out, out
+
+
 def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
     command: Command, topics: Topics, topic: str, target: str, tmp_path: Path
 ) -> None:
