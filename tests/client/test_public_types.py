@@ -5,6 +5,7 @@ this is looked at: no public name was left out.
 """
 
 from collections.abc import Iterable
+from inspect import signature
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -249,6 +250,19 @@ def test_every_public_name_is_used_by_a_typed_program() -> None:
     source = Path(__file__).read_text().partition("\n)\n")[2]
     missing = [name for name in client.__all__ if name not in source]
     assert missing == [], "public names that no function above uses: add them"
+
+
+def test_both_admin_clients_ask_the_same_and_say_the_same_of_it() -> None:
+    """Their methods are written out twice."""
+    blocking, asynchronous = (
+        {
+            name: (signature(method), method.__doc__)
+            for name, method in vars(cls).items()
+            if not name.startswith("_")
+        }
+        for cls in (Admin, AsyncAdmin)
+    )
+    assert blocking == asynchronous
 
 
 def test_every_error_is_one_of_ours() -> None:
