@@ -7,13 +7,13 @@ own list:
     refused         a part of a request that is refused
     recording       what becomes of a control event
     tally           how often each api was asked for, and what failed
-    failed_reads    reads that the disk did not answer
     error_map       errors of segments/, as the wire knows them
     principal       who somebody is
     address         host:port
     loop            one loop: its turns, deadlines, threads, and what may pile up in it
     configuration   what an operator may set
     limited_lines   lines of the log about what clients do again and again
+    failed_reads    reads that the disk did not answer
     partitions      topics and partitions as the loop sees them
     peers           who is at the other end: sockets, TLS, logins, replies in order
     access          who may do what, and how much of it

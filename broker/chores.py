@@ -90,7 +90,12 @@ def tell_sums(core: Core, now: float) -> None:
     """Log how many lines were left out, where the window is over; at the end with math.inf."""
     if core.authorizer is not None:
         core.authorizer.audit.keep_house(now)
-    for lines in (core.closing_lines, core.groups.lines, core.transactions.lines):
+    for lines in (
+        core.closing_lines,
+        core.failed_reads.lines,
+        core.groups.lines,
+        core.transactions.lines,
+    ):
         lines.keep_house(now)
 
 

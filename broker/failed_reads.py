@@ -1,16 +1,15 @@
-"""Reads that the disk did not answer: a line each, a count, and the newest for who asks.
+"""Reads that the disk did not answer: lines, a count, and the newest for who asks.
 
 Reading goes on meanwhile: other offsets may be well, and the same one be given the next time.  So
 nothing but these says that a consumer stands before a bad block; the scrub finds it within a day.
+A client that is refused may ask again at once, for ever: so the lines are limited.
 """
 
 from typing import NamedTuple
 
-import structlog
-
 from segbroker.segments.disk.storage import NO_DESCRIPTORS
 
-log = structlog.get_logger()
+from .limited_lines import LimitedLines
 
 
 class FailedRead(NamedTuple):
@@ -32,15 +31,17 @@ def is_of_the_disk(exc: Exception) -> bool:
 class FailedReads:
     """Those of one broker since its start.  It belongs to the loop."""
 
-    __slots__ = ("count", "newest")
+    __slots__ = ("count", "lines", "newest")
 
     def __init__(self) -> None:
+        self.lines = LimitedLines("read_lines_omitted", "error")
         self.count = 0
         self.newest: FailedRead | None = None
 
     def tell(self, topic: str, partition: int, exc: Exception, now_ms: int) -> None:
         """A read has failed; it counts where that was the disk."""
-        log.error("read_failed", topic=topic, partition=partition, error=str(exc))
+        name, error = f"{topic}-{partition}", str(exc)
+        self.lines.tell("read_failed", name, topic=topic, partition=partition, error=error)
         if is_of_the_disk(exc):
             self.count += 1
-            self.newest = FailedRead(topic, partition, str(exc), now_ms)
+            self.newest = FailedRead(topic, partition, error, now_ms)

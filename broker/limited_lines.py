@@ -1,4 +1,5 @@
-"""Lines about what clients do to a group or a transactional id: so many a minute, then a sum.
+"""Lines about what clients do to a group or a transactional id, or cannot read: so many a minute,
+then a sum.
 
     the first OF_ONE_MAX of an event about one group    a line each
     the first LINES_MAX of that event about all         ... as long as there are fewer
@@ -6,7 +7,8 @@
                                                         with the count of each event
 
 A member that joins and leaves in a loop must not fill a disk with lines about itself, nor hide what
-happens to other groups: so each group has its share.  The end of the broker ends the window.  Names
+happens to other groups: so each group has its share.  So it is with a partition that cannot be read
+and is asked for again and again.  The end of the broker ends the window.  Names
 come from clients and are told up to NAME_TOLD_MAX characters.
 """
 
@@ -27,11 +29,12 @@ OF_ONE_MAX: Final = 20
 class LimitedLines:
     """Those of one kind of thing."""
 
-    __slots__ = ("_began", "_of_all", "_of_one", "_omitted", "_omitted_event")
+    __slots__ = ("_began", "_level", "_of_all", "_of_one", "_omitted", "_omitted_event")
 
-    def __init__(self, omitted_event: str) -> None:
+    def __init__(self, omitted_event: str, level: str = "info") -> None:
         """omitted_event: the line at the end of a window in which there were more."""
         self._omitted_event = omitted_event
+        self._level = level
         self._began = 0.0
         self._of_all: Counter[str] = Counter()
         self._of_one: Counter[tuple[str, str]] = Counter()  # no more than there are lines
@@ -45,7 +48,7 @@ class LimitedLines:
             return
         self._of_one[one] += 1
         self._of_all[event] += 1
-        log.info(
+        getattr(log, self._level)(
             event,
             **{
                 key: told(value) if isinstance(value, str) else value
@@ -63,4 +66,4 @@ class LimitedLines:
         self._of_all.clear()
         self._of_one.clear()
         if omitted:
-            log.info(self._omitted_event, **omitted)
+            getattr(log, self._level)(self._omitted_event, **omitted)

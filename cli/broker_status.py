@@ -106,6 +106,9 @@ def _of_wal(wal: Info) -> Iterator[str]:
         why = wal.get("why_failed")
         said = "failed" if why is None else f"cannot be written: {why}"
         yield f"{plural(count, 'shard')} of the write-ahead log {said}; check the disk"
+    if count := wal.get("syncs_slow"):
+        what = f"{plural(count, 'sync')} of the write-ahead log"
+        yield f"the disk is slow: {what} took over a second, within a minute"
     if seconds := wal.get("stuck_s"):
         since = age(int(seconds * 1000))
         yield f"the write-ahead log is stuck: a write has not ended for {since}; check the disk"

@@ -132,6 +132,8 @@ def read_keys(url: str, ca: str, timeout_s: float) -> bytes:
 
 def _read_address(url: str, ca: str, timeout_s: float, watch: _Watch) -> bytes:
     try:
+        if ca and stat.S_ISFIFO(os.stat(ca).st_mode):  # to wait for it may be for ever
+            raise ValueError
         context = ssl.create_default_context(cafile=ca or None)
     except (OSError, ValueError) as exc:
         why = (isinstance(exc, OSError) and exc.strerror) or "not PEM, or without a certificate"

@@ -12,7 +12,8 @@ It has no deadline: whoever keeps it waiting has one (the time of a rebalance, o
 when the disk has said what became of an event.  What a guard has refused is put into it by `answer`
 (guards/guarding.py).
 
-A task that works on one and fails ends the connection (`work_on`), as a handler does that fails.
+Who fails while he answers ends the connection, and so does a task that works on one (`work_on`),
+as a handler does that fails.
 
 Limits: an answer that no frame can carry, and one above LONG_BYTES for which there is no room, ends
 its connection; neither is an error to who answers.  One that is done and waits for its turn counts
@@ -85,9 +86,13 @@ class LaterReply:
         if self.done or self._is_answered:
             return
         self._is_answered = True
-        self._complete(message)
-        self._encode_here(message)
-        self._decided(frame_size(self._parts))
+        try:
+            self._complete(message)
+            self._encode_here(message)
+            self._decided(frame_size(self._parts))
+        except BaseException:
+            self._failed()
+            raise
 
     def answer_in_turn(self, make: Callable[[], Message], size: int = 0) -> None:
         """As `answer`, of what is made when it is sent: a group tells thousands of members at once,
@@ -102,11 +107,15 @@ class LaterReply:
         if self.done or self._is_answered:
             return
         self._is_answered = True
-        if size > LONG_BYTES:
-            self._answer_long(make, size)
-        else:
-            self._make = make
-            self._decided(size)
+        try:
+            if size > LONG_BYTES:
+                self._answer_long(make, size)
+            else:
+                self._make = make
+                self._decided(size)
+        except BaseException:
+            self._failed()
+            raise
 
     def _complete(self, message: Message) -> None:
         if self._amend is not None:
@@ -140,9 +149,13 @@ class LaterReply:
     async def _worked_on(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except BaseException:  # a bug, or the broker ends: the client would wait for ever
-            self._peer.outbox.break_off()
+        except BaseException:
+            self._failed()
             raise
+
+    def _failed(self) -> None:
+        """For want of memory, by a bug, or the broker ends: the client would wait for ever."""
+        self._peer.outbox.break_off()
 
     async def _make_apart(self, make: Callable[[], Message], place: LongAnswer) -> None:
         """In a lane; then until the client has taken it."""

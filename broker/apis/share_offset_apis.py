@@ -224,9 +224,11 @@ async def _put(core: Core, call: Call[AlterShareGroupOffsetsRequest], puts: Sequ
     # From the look at its members on to here nobody joins; no other group gets its name before it
     # is written down.
     group.moving += 1
-    failure = await recorded(lambda done: core.shares.set_offsets(group_id, rows, done))
-    group.moving -= 1
-    core.groups.share_groups.changed(group)
+    try:
+        failure = await recorded(lambda done: core.shares.set_offsets(group_id, rows, done))
+    finally:
+        group.moving -= 1
+        core.groups.share_groups.changed(group)
     if failure is None:
         topics = {row.topic for row in rows}
         core.groups.lines.offsets(OFFSETS_ALTERED, group_id, topics, call.peer.asker)

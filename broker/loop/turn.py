@@ -107,9 +107,11 @@ class Turn:
         self._ending = True
         try:
             while self._wakes:
-                partition, _ = self._wakes.popitem()
-                if partition.wake():
-                    self._waking.append(partition)
+                partition = next(reversed(self._wakes))
+                self._waking.append(partition)  # first: whoever is to look has a place here
+                if not partition.wake():
+                    self._waking.pop()
+                del self._wakes[partition]
             if self._waking:
                 self._look_on()
             if self._flushes:

@@ -211,6 +211,13 @@ class Outbox:
 
     def flush(self) -> None:
         """Send what is ready at the head of the line. Never raises, never waits."""
+        try:
+            self._flush()
+        except Exception:  # for want of memory: what is sent behind half a reply would be garbage
+            log.exception("reply_failed")
+            self.break_off()
+
+    def _flush(self) -> None:
         slots = self._slots
         if self.broken:
             return  # nothing may leave behind what was given up
@@ -273,7 +280,7 @@ class Outbox:
                     self._restored = None
                     continue
                 self._resume()
-        except (OSError, trio.ClosedResourceError):
+        except (OSError, MemoryError, trio.ClosedResourceError):
             self.break_off()
         finally:
             self._draining = False

@@ -89,7 +89,7 @@ class Beginnings:
             return await self._write(group_id, new) if new else {}
         finally:
             for key in new:
-                del self._beginning[key]
+                self._beginning.pop(key, None)
             done.set()
 
     def _if_new(self, key: Key) -> tuple[TopicMeta, Partition] | None:

@@ -5,7 +5,8 @@
     step      what the rate allows since the last step, then it rests in the middle of a segment
 
 `step` is called in a lane, several times a second; one partition at a time.  Reading costs the disk
-and decoding the interpreter, so the rate (bytes read per second) bounds both.
+and decoding the interpreter, so the rate (bytes read per second) bounds both.  A step makes
+READS_MAX reads at most.
 
 | setting | bounds |
 |---|---|
@@ -32,6 +33,9 @@ from ..compaction.dirtiness import Dirt
 from ..partition.handler import DiskHandler
 from .manager import DiskManager
 
+READS_MAX: Final = 32
+"""Of a step, whatever they bring: of tiny segments the rate bounds nothing, and each takes files to
+be opened and swapped in, some ms."""
 ELAPSED_MAX_MS: Final = 1_000
 """Time that a step makes up for: after a pause there is no burst."""
 
@@ -115,12 +119,16 @@ class Cleaner:
             return 0
         self._allowance += self._rate * elapsed // 1_000
         done = 0
-        while self._allowance > 0 and not self._stopped:
+        for _ in range(READS_MAX):
+            if self._allowance <= 0 or self._stopped:
+                break
             if self._running is None and not self._begin(now_ms, age_ms):
                 break
             count = self._next(now_ms)
             self._allowance -= count
             done += count
+        else:
+            self._allowance = min(self._allowance, 0)  # nor is there a burst behind them
         self.statistics.bytes_read += done
         return done
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Final
 
-from ..background import Flushers, Housekeeper
+from ..background import Flushers, Housekeeper, pause
 from ..disk.in_place import InPlaceStorage
 from ..disk.memory import MemoryStorage
 from ..disk.posix import PosixStorage
@@ -358,7 +358,13 @@ class DiskManager:
         )
 
     def _publish(self, metadata: Metadata) -> None:
-        self.topics = MappingProxyType(metadata.topics)
+        """Waits for the memory that this takes: what has happened would be seen by nobody."""
+        while True:
+            try:
+                self.topics = MappingProxyType(metadata.topics)
+                return
+            except MemoryError:
+                pause()
 
     # Topics
 

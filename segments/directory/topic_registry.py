@@ -227,7 +227,7 @@ class TopicRegistry:
             return []
         return graves
 
-    def begin_removing(self, graves: Iterable[str]) -> None:
+    def begin_removing(self, graves: Sequence[str]) -> None:
         """From now on what topics leave is removed; first this, of topics deleted before."""
         self._is_removing = True
         self._remove_soon(graves)
@@ -253,10 +253,13 @@ class TopicRegistry:
         """Leave the rest to the next start: nobody waits for the end of a broker that removes."""
         self._is_removing = False
 
-    def _remove_soon(self, graves: Iterable[str]) -> None:
+    def _remove_soon(self, graves: Sequence[str]) -> None:
         """One after the other: the housekeeper has others to look after between any two parts."""
         steps = self._removals(graves)
-        self._partitions.threads.housekeeper.submit(lambda: self._remove_some(steps))
+        try:
+            self._partitions.threads.housekeeper.submit(lambda: self._remove_some(steps))
+        except MemoryError:  # the topics are gone all the same
+            self._not_removed += graves
 
     def _removals(self, graves: Iterable[str]) -> Iterator[None]:
         """What is removed at each step is one file, or directory."""
@@ -278,8 +281,9 @@ class TopicRegistry:
             if not self._is_removing:
                 return
             if count >= REMOVED_AT_ONCE and housekeeper.is_threaded:
-                housekeeper.submit(lambda: self._remove_some(steps))
-                return
+                with suppress(MemoryError):  # else it goes on here
+                    housekeeper.submit(lambda: self._remove_some(steps))
+                    return
 
     def grow_topics(self, wanted: Mapping[str, int]) -> list[Outcome]:
         """Let topics grow to so many partitions; those that grew are durable when this returns.

@@ -39,6 +39,7 @@ from ..metadata.metadata_log import MetadataLog
 from ..partition.handler import DiskHandler
 from ..settings.topic_config import SYNC_TICK_MS, Durability
 from ..wal.journal import Wal, WalStatistics
+from ..wal.sync_times import SLOW_S
 from .age_clock import AgeClock, ClockFile, Hold
 from .relief import Relief
 from .reserve import Reserve
@@ -223,7 +224,9 @@ class Upkeep:
             self._directory.reserve.keep()
 
     def _say_wal(self) -> None:
-        """The numbers of the WAL, once a minute as long as they change."""
+        """The numbers of the WAL, once a minute as long as they change; and that it is slow."""
+        if slow := self._directory.wal.count_slow():
+            log.warning("wal_slow", syncs=slow, above_s=SLOW_S, advice="check the disk")
         numbers = self._directory.wal.statistics()
         if numbers != self._wal_said:
             self._wal_said = numbers

@@ -22,6 +22,7 @@ from ..errors import (
     PartitionDamaged,
     PartitionRefused,
     StorageError,
+    as_os_error,
 )
 from ..files.manifest import Row
 from ..log.accounting import Account, account
@@ -118,6 +119,9 @@ class MendingPartition(FailingPartition):
             )
         except OSError as exc:
             log.warning("segment_not_repaired", path=error.path, error=str(exc))
+            return False
+        except Exception as exc:  # also MemoryError: what it left half done would be done again
+            self._poison(as_os_error(exc, "a repair was left half done"), opened)
             return False
         if mended is None:
             return True  # deleted meanwhile

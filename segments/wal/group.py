@@ -13,6 +13,7 @@ shard.py decides when a group is taken and what happens after a failure.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -156,10 +157,15 @@ def _report(acks: list[Ack], requests: list[Done], error: OSError | None) -> Non
                 source.wal_synced(mark)
             else:
                 source.wal_failed(error)
-        except Exception:  # the others are told all the same
-            log.exception("wal_report_failed")
+        except Exception:
+            _report_failed()
     for done in requests:
         try:
             done(error)
         except Exception:
-            log.exception("wal_report_failed")
+            _report_failed()
+
+
+def _report_failed() -> None:
+    with suppress(MemoryError):  # the others are told all the same
+        log.exception("wal_report_failed")

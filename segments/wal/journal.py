@@ -32,7 +32,6 @@ import structlog
 
 from ..background import AskedOnce, Housekeeper, error_to_tell
 from ..disk.storage import Storage, is_cut_off, make_dirs
-from ..told_once import ToldOnce
 from ..witness import WAL_FROM, say_least, witness_folder
 from .files import (
     SMALL_FILE_BYTES,
@@ -112,6 +111,8 @@ class WalStatistics:
     file_waits_s: float
     """Seconds that they have waited for the next file, for a checkpoint or until it was made; one
     that goes on is not in it."""
+    syncs_slow: int
+    """Of those within a minute, which ended less than a minute ago: longer than SLOW_S."""
     stuck_s: float
     """For how long a shard has been writing one group, if that is too long (STUCK_S); else 0."""
     checkpoints: int
@@ -157,7 +158,7 @@ class Wal:
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = AskedOnce()
-        self._told = ToldOnce()  # of checkpoints that fail
+        self._slow = self._slow_before = 0
         self._maker: Housekeeper | None = None
         self._checkpointer: Housekeeper | None = None
 
@@ -363,15 +364,15 @@ class Wal:
         with self._checkpointing:
             self._checkpoint_asked.begun()
             self.checkpoints += 1
-            has_failed = False
             for shard in self._shards:
                 if shard.full:
                     try:
                         self._free_files(shard)
+                        shard.checkpoints_told.is_over()
                     except OSError as exc:
                         shard.supply.nothing_freed(exc)
-                        has_failed = True
-                        if self._told.is_new(exc):  # a write that finds no room asks for another
+                        # A write that finds no room asks for another.
+                        if shard.checkpoints_told.is_new(exc):
                             with suppress(MemoryError):  # the other shards are looked at as well
                                 log.error("wal_checkpoint_failed", error=str(exc))
                     except Exception as exc:  # a mistake of ours: a writer may wait for room
@@ -380,8 +381,6 @@ class Wal:
                             log.exception("wal_checkpoint_crashed")
                 else:
                     shard.supply.nothing_to_free()
-            if not has_failed:
-                self._told.is_over()
 
     def relieve(self) -> None:
         """Where the volume is short of room: unlink spare files, and have full ones freed before
@@ -477,9 +476,16 @@ class Wal:
             files_full=sum(shard.full_count for shard in shards),
             files_max=(self.config.files_max - 1) * len(shards),
             file_waits_s=round(sum(shard.file_waits_s for shard in shards), 3),
+            syncs_slow=self._slow,
             stuck_s=max((shard.stuck_s for shard in shards), default=0.0),
             checkpoints=self.checkpoints,
         )
+
+    def count_slow(self) -> int:
+        """How many syncs took longer than SLOW_S since the last call; once a minute."""
+        before, self._slow_before = self._slow_before, self.sync_times().slow
+        self._slow = self._slow_before - before
+        return self._slow
 
     def sync_times(self) -> Histogram:
         """How long the syncs of all shards took so far; empty without a clock."""

@@ -54,6 +54,7 @@ import structlog
 
 from ..background import Housekeeper, pause
 from ..disk.storage import Buffer, close_all, write_all
+from ..told_once import ToldOnce
 from .files import ShardFiles, WalFile
 from .frames import (
     AWAITS_MARK,
@@ -107,8 +108,16 @@ class Full(NamedTuple):
     trusted: bool
 
 
+class GivenUp(NamedTuple):
+    """Frames from `lsn` on never were; those before end at this byte of this file."""
+
+    lsn: int
+    sequence: int
+    end: int
+
+
 def given_up(lsn: int, sequence: int, end: int) -> Frame:
-    """Says that frames from `lsn` on never were; those before end at this byte of this file."""
+    """Says so (GivenUp)."""
     return Frame(
         FrameType.GIVEN_UP,
         segment=sequence & SEQUENCE_MASK,
@@ -152,6 +161,8 @@ class Shard:
         """
         assert files_max >= 2, "one to write and one to free"
         self.full: deque[Full] = deque()
+        self.checkpoints_told = ToldOnce()
+        """Of those that could not free its files."""
         self.supply = Supply(
             files,
             files_max=files_max,
@@ -183,8 +194,8 @@ class Shard:
         self._absorb_events = absorb_events
         self._events_given_up = False
         """Control events may have been, and their numbers are not absorbed yet."""
-        self._given_up: Frame | None = None
-        """Says what groups that failed may have left; synced before the next one is written."""
+        self._given_up: GivenUp | None = None
+        """What groups that failed may have left; said, synced, before the next one is written."""
         self._active: WalFile | None = None
         self._sources: dict[Key, Source] = {}
         self._has_control = False
@@ -585,15 +596,15 @@ class Shard:
         """Write the frames and sync; over several files where they do not fit one."""
         self._group_began = self._inline_budget.now()
         self._say_given_up()
-        first_lsn = self._next_lsn
         active = self._active
-        begin = (0, FRAMES_BEGIN) if active is None else (active.sequence, active.end)
+        at = (0, FRAMES_BEGIN) if active is None else (active.sequence, active.end)
+        begin = GivenUp(self._next_lsn, *at)  # here: behind a failure there may be no memory
         try:
             if self._append_all(group.frames, group):
                 self._append_all([Frame(FrameType.MARK)], group)
         except Exception:  # of any kind: what it left is given up, and who asked is told
-            if self._next_lsn > first_lsn:
-                self._given_up = given_up(first_lsn, *begin)
+            if self._next_lsn > begin.lsn:
+                self._given_up = begin
             raise
         if group.acknowledge is not None:
             group.acknowledge()
@@ -601,7 +612,7 @@ class Shard:
     def _say_given_up(self) -> None:
         """Write and sync which frames were given up, if any were.  Raises OSError."""
         if self._given_up is not None:
-            self._append_all([self._given_up], Group())
+            self._append_all([given_up(*self._given_up)], Group())
             self._given_up = None
 
     def _append_all(self, frames: Sequence[Frame], group: Group) -> bool:

@@ -17,6 +17,8 @@ BOUNDS: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 )  # fmt: skip
 """Seconds; a sync that takes exactly so long is below the bound."""
+SLOW_S: Final = 1.0
+"""One of BOUNDS: what takes longer tells of a disk that is in trouble, or has too much to do."""
 
 
 class Histogram(NamedTuple):
@@ -24,6 +26,11 @@ class Histogram(NamedTuple):
 
     counts: tuple[int, ...]
     seconds: float
+
+    @property
+    def slow(self) -> int:
+        """Those that took longer than SLOW_S."""
+        return sum(self.counts[BOUNDS.index(SLOW_S) + 1 :])
 
     def __add__(self, other: object) -> "Histogram":
         """Both together: the shards of one WAL."""

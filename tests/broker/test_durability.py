@@ -1,6 +1,7 @@
 """Acknowledged means durable: replies, readers and backpressure follow the high watermark."""
 
 import errno
+import math
 import socket
 import traceback
 from array import array
@@ -14,6 +15,9 @@ from unittest.mock import ANY
 import pytest
 import trio
 
+from segbroker.broker.apis import later_reply
+from segbroker.broker.chores import tell_sums
+from segbroker.broker.limited_lines import OF_ONE_MAX
 from segbroker.broker.loop import turn
 from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
@@ -593,6 +597,30 @@ async def test_a_turn_ends_when_there_is_memory_for_it(monkeypatch: pytest.Monke
         assert (await client.produce("t", b"0")).error_code == 0
 
 
+async def test_a_connection_ends_that_has_an_answer_for_which_there_is_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To a commit, behind its sync; who waited for it asks again."""
+
+    def runs_out(*_: object) -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=None
+    )
+    topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    request = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+    async with serving() as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            monkeypatch.setattr(later_reply, "encode_response", runs_out)
+            await client.send(request, 7)
+            assert await client.is_closed()
+        async with connect(broker.address) as client:
+            assert await stands(client, "g", "t", stable=True) == (0, 1)
+
+
 async def test_where_no_timeout_can_be_noted_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory runs out behind the append of many, on the express way."""
 
@@ -715,17 +743,21 @@ async def test_a_read_that_fails_is_told_with_its_partition(events: Events) -> N
         await client.create("t")
         await client.produce("t", b"v")
         disk.cached, disk.read_error = False, OSError(errno.EIO, "a bad block")
-        await client.send(fetch_request("t", 0), 12)
-        _, reply = await client.receive(FetchResponse, 12)
-        (row,) = reply.responses[0].partitions
-        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        (line,) = events.named("read_failed")
-        assert (line["topic"], line["partition"]) == ("t", 0)
-        assert "a bad block" in line["error"]
+        for _ in range(OF_ONE_MAX + 2):
+            await client.send(fetch_request("t", 0), 12)
+            _, reply = await client.receive(FetchResponse, 12)
+            (row,) = reply.responses[0].partitions
+            assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        lines = events.named("read_failed")
+        assert len(lines) == OF_ONE_MAX, "a client in a loop does not fill the log"
+        assert (lines[0]["topic"], lines[0]["partition"]) == ("t", 0)
+        assert "a bad block" in lines[0]["error"]
         disk.read_error = None
         info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
-        newest = {"topic": "t", "partition": 0, "why": line["error"], "at_ms": ANY}
-        assert info["failed_reads"] == {"count": 1, "newest": newest}
+        newest = {"topic": "t", "partition": 0, "why": lines[0]["error"], "at_ms": ANY}
+        assert info["failed_reads"] == {"count": OF_ONE_MAX + 2, "newest": newest}
+        tell_sums(broker.core, math.inf)
+        assert events.named("read_lines_omitted")[0]["read_failed_count"] == 2
 
 
 async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import socket
 from collections.abc import Sequence
 from types import TracebackType
+from typing import NoReturn
 
 import pytest
 import trio
@@ -500,3 +501,19 @@ def test_what_can_be_made_again_is_not_sent_along_with_what_cannot() -> None:
     outbox.push(Answered())
     outbox.flush()
     assert told == ["made", "stuck"]
+
+
+def test_nothing_is_sent_behind_a_half_of_a_reply_whose_rest_there_is_no_memory_for() -> None:
+    """A client would take it for the rest."""
+
+    def runs_out(_: object) -> NoReturn:
+        raise MemoryError
+
+    sink, broken = _SmallSink(), list[Exception | None]()
+    outbox = Outbox(sink, spawn=runs_out, on_broken=broken.append)
+    for _ in range(2):
+        outbox.push(Answered())
+        outbox.flush()
+    assert outbox.broken
+    assert broken == [None]
+    assert len(sink.sent) == 2

@@ -90,6 +90,26 @@ async def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path)
     assert (source.error, source.keys.names) == ("", {"second"})
 
 
+async def test_nor_is_one_in_the_place_of_the_authorities(tmp_path: Path) -> None:
+    pipe = tmp_path / "authorities"
+    os.mkfifo(pipe)
+    source = KeySource(
+        merge(
+            {
+                **EXPECTED,
+                "sasl_oauthbearer_jwks_endpoint_url": "https://127.0.0.1:1/keys",
+                "sasl_oauthbearer_jwks_endpoint_ca": str(pipe),
+                "sasl_oauthbearer_jwks_endpoint_timeout_ms": 60_000,
+            }
+        )
+    )
+    with trio.fail_after(30):
+        await source.refresh()
+    assert source.error == (
+        f"sasl_oauthbearer_jwks_endpoint_ca ({pipe}): not PEM, or without a certificate"
+    )
+
+
 async def test_the_keys_that_are_not_used_are_told(tmp_path: Path, events: Events) -> None:
     """Who has a token by one of them is told that it is not known: it is in the set."""
     good = json.loads(Issuer().jwks())["keys"][0]

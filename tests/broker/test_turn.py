@@ -226,3 +226,21 @@ async def test_what_cannot_be_synced_does_not_stop_the_others() -> None:
     turn.sync(Broken())
     turn.end_pass()
     assert partition.synced == 1
+
+
+async def test_who_could_not_be_woken_is_woken_when_there_is_memory_for_it() -> None:
+    class RunsOut(Woken):
+        times = 1
+
+        def wake(self) -> bool:
+            if self.times:
+                self.times -= 1
+                raise MemoryError
+            return True
+
+    turn = Turn()
+    partition = RunsOut()
+    turn.wake(partition)
+    turn.end()
+    turn.end()
+    assert partition.count >= 1

@@ -2,15 +2,20 @@
 
 import errno
 from pathlib import Path
+from types import MappingProxyType
+from unittest.mock import patch
 
 import pytest
 
+from segbroker.segments.background import Housekeeper
+from segbroker.segments.directory import manager as directory_manager
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.disk.storage import remove_tree
 from segbroker.segments.errors import StorageError
 from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.metadata.metadata import TopicMeta
 
 from .tools import SMALL, append, batch_of
 
@@ -197,3 +202,30 @@ def test_a_topic_that_a_kill_left_goes_though_a_directory_of_it_was_moved_and_li
     with DiskManager(str(data), flushers=0, now_ms=1_000):
         assert not [*(data / "topics").iterdir()]
     assert not [*moved.iterdir()]
+
+
+def test_what_nobody_could_be_asked_to_remove_is_removed_later() -> None:
+    disk = MemoryStorage()
+    with DiskManager("/data", storage=disk, flushers=0) as manager:
+        manager.create_topic("t", 1, SMALL)
+        append(manager.get_handler("t", 0), batch_of(b"old"))
+        with patch.object(Housekeeper, "submit", side_effect=MemoryError):
+            manager.delete_topic("t")
+        assert disk.listdir("/data/topics")
+        manager.housekeeping(60_000)
+        assert not disk.listdir("/data/topics")
+
+
+def test_a_topic_that_was_made_is_seen_when_there_is_memory_for_that() -> None:
+    with DiskManager("/data", storage=MemoryStorage(), flushers=0) as manager:
+        outcomes = [MemoryError, MappingProxyType]
+
+        def proxy(topics: dict[str, TopicMeta]) -> MappingProxyType[str, TopicMeta]:
+            made = outcomes.pop(0)
+            if made is MemoryError:
+                raise MemoryError
+            return MappingProxyType(topics)
+
+        with patch.object(directory_manager, "MappingProxyType", proxy):
+            manager.create_topic("t", 1, SMALL)
+        assert list(manager.topics) == ["t"]

@@ -1,15 +1,18 @@
 """A sealing that ends half way is not done once more over what it has left."""
 
+from unittest.mock import patch
+
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import StorageFile
-from segbroker.segments.errors import StorageError
+from segbroker.segments.errors import CorruptSegment, StorageError
+from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.log.segment import ActiveSegment
 from segbroker.segments.settings.topic_config import TopicConfig
 
-from .tools import SMALL, append, batch_of, offsets_in, read_from
+from .tools import SMALL, append, batch_of, flip, offsets_in, read_from
 from .wal_writing import until
 
 NOW_MS = 1_700_000_000_000
@@ -58,3 +61,22 @@ def test_a_partition_whose_sealing_had_no_memory_is_opened_again(
     assert got == list(range(count))
     assert not again.report.summary()["offsets_lost"]
     again.close()
+
+
+def test_so_is_one_that_a_repair_had_begun() -> None:
+    disk = MemoryStorage()
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=NOW_MS)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, "retention.ms": "-1"}))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"0"), NOW_MS)
+    handler.flush_soon()
+    flip(disk, handler._log.active.path, 65)
+    runs_out = patch.object(PartitionLog, "became_sealed", side_effect=MemoryError)
+    with runs_out, pytest.raises(CorruptSegment):
+        read_from(handler, 0)
+    assert handler.read_only is not None
+    manager.keep_house_now(NOW_MS + 2_000)
+    manager.close()
+    with DiskManager("/data", storage=disk, flushers=0, now_ms=NOW_MS) as again:
+        assert offsets_in(read_from(again.get_handler("t", 0), 0)) == [0]

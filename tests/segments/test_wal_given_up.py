@@ -3,6 +3,8 @@ log goes on in another file; what was acknowledged in front of it is missed."""
 
 import errno
 from itertools import product
+from typing import NoReturn
+from unittest.mock import patch
 
 import pytest
 
@@ -11,6 +13,7 @@ from segbroker.segments.directory.manager import DiskManager, NewTopic
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import PAGE, make_dirs, read_file
 from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal import shard
 from segbroker.segments.wal.frames import (
     AFTER_FAILURE,
     FRAMES_BEGIN,
@@ -22,6 +25,7 @@ from segbroker.segments.wal.frames import (
     encode_header,
     header_of,
 )
+from segbroker.segments.wal.group import Group, Request
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
@@ -37,6 +41,7 @@ from .wal_writing import (
     at_once,
     begun,
     content,
+    no_memory_for_lines,
     replayed,
 )
 
@@ -400,3 +405,31 @@ def test_a_kept_file_of_version_3_says_the_size_of_the_file_that_it_was_copied_f
     found = replayed(disk)
     assert content(found) == b"kept."
     assert not found.missing
+
+
+def test_what_was_given_up_is_said_though_there_was_no_memory_for_that_when_it_failed() -> None:
+    def runs_out(*_: object) -> NoReturn:
+        raise MemoryError
+
+    disk = FailingStorage()
+    with patch.object(shard, "given_up", runs_out):
+        wal, _ = failed(disk)
+    wal.revive()
+    wal.shard_of(TOPIC, 0).write([batches(5, b"after")])
+    found = replayed(disk)
+    assert content(found) == b"kept.after"
+    assert not found.missing
+
+
+def test_who_stands_behind_one_that_cannot_be_told_is_told_though_no_line_can_be_written() -> None:
+    told: list[OSError | None] = []
+
+    def runs_out(_: OSError | None) -> NoReturn:
+        raise MemoryError
+
+    group = Group()
+    for done in (runs_out, told.append):
+        group.add_request(Request([], done))
+    with no_memory_for_lines():
+        group.settle(None, at_once)
+    assert told == [None]

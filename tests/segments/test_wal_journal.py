@@ -3,6 +3,7 @@
 import errno
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.wal.frames import Frame, FrameType
@@ -151,3 +152,22 @@ def test_more_than_ten_files_are_read_in_the_order_of_their_numbers() -> None:
         found = replayed(image)
         assert content(found) == expected
         assert not found.missing
+
+
+class Refused(Writer):
+    """Its checkpoint fails, each with an error of its own."""
+
+    def wal_checkpoint(self) -> bool:
+        raise OSError(1 + self.partition, "refused")
+
+
+def test_checkpoints_that_fail_in_two_shards_for_two_reasons_are_told_once_of_each() -> None:
+    wal, _ = begun(MemoryStorage(), TWO_SHARDS)
+    for one in writers(wal):
+        refused = Refused(wal, one.partition)
+        while not refused.shard.full:
+            refused.append(bytes(1_000))
+    with capture_logs() as lines:
+        for _ in range(3):
+            wal.checkpoint()
+    assert [line["event"] for line in lines] == ["wal_checkpoint_failed"] * 2

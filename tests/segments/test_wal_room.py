@@ -13,8 +13,10 @@ from structlog.testing import capture_logs
 
 from segbroker.segments import background
 from segbroker.segments.background import Housekeeper
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import Buffer, Storage
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.files import ShardFiles, WalFile
 from segbroker.segments.wal.frames import Frame, FrameType, Header, header_blocks
 from segbroker.segments.wal.inline_sync import InlineSyncBudget
@@ -24,6 +26,7 @@ from segbroker.segments.wal.supply import Supply
 
 from ..support.gated_storage import GatedStorage
 from .crash.explorer import silence
+from .tools import append, batch_of
 from .wal_writing import (
     ROOT,
     SMALL,
@@ -643,3 +646,39 @@ def test_a_file_that_could_not_be_made_is_missed_by_no_start(behind: str, part: 
         found = replayed(left)
         assert content(found) == b"acknowledged"
         assert not found.missing
+
+
+class SlowStorage(MemoryStorage):
+    """Each sync takes so many seconds of a clock that is a number."""
+
+    now = takes = 0.0
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        file = _SlowFile(path, plain._inode, self)
+        file.disk = self
+        return file
+
+
+class _SlowFile(MemoryFile):
+    disk: SlowStorage
+
+    def fdatasync(self) -> None:
+        self.disk.now += self.disk.takes
+        super().fdatasync()
+
+
+def test_slow_syncs_are_told_once_a_minute_as_long_as_there_are_any() -> None:
+    disk = SlowStorage()
+    told: list[tuple[int, int]] = []
+    with DiskManager("/data", storage=disk, flushers=0, clock=lambda: disk.now) as manager:
+        manager.create_topic("t", 1, TopicConfig({}))
+        handler = manager.get_handler("t", 0)
+        with capture_logs() as lines:
+            for minute, disk.takes in enumerate((5.0, 1.0, 0.0), 1):
+                append(handler, batch_of(b"v"))
+                handler.flush_soon()
+                manager.housekeeping(minute * 60_000)
+                count = sum(line["event"] == "wal_slow" for line in lines)
+                told.append((manager.wal.statistics().syncs_slow, count))
+    assert told == [(1, 1), (0, 1), (0, 1)]

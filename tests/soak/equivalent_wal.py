@@ -211,8 +211,8 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     (
         "wal.shard",
         "Shard._append",
-        "self._next_lsn > first_lsn",
-        "(self._next_lsn >= first_lsn)",
+        "self._next_lsn > begin.lsn",
+        "(self._next_lsn >= begin.lsn)",
         0,
     ): ("cost: a frame that gives nothing up"),
     (

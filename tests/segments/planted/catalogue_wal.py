@@ -29,17 +29,17 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lone_writer_is_answered_before_its_own_sync",
         "wal.shard",
-        "        first_lsn = self._next_lsn\n",
+        "        active = self._active\n        at = ",
         "        if group.acknowledge is not None:\n"
         "            group.acknowledge()\n"
-        "        first_lsn = self._next_lsn\n",
+        "        active = self._active\n        at = ",
         "a_lone_writer_syncs_for_itself",
     ),
     Bug(
         "a_lone_writer_is_answered_whatever_its_sync_said",
         "wal.shard",
-        "                self._given_up = given_up(first_lsn, *begin)\n            raise\n",
-        "                self._given_up = given_up(first_lsn, *begin)\n"
+        "                self._given_up = begin\n            raise\n",
+        "                self._given_up = begin\n"
         "            if group.acknowledge is not None:\n"
         "                group.acknowledge()\n"
         "            raise\n",
@@ -285,23 +285,23 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_was_given_up_is_not_said",
         "wal.shard",
-        "            self._append_all([self._given_up], Group())\n",
+        "            self._append_all([given_up(*self._given_up)], Group())\n",
         "",
         "the_log_goes_on_behind_a_group_that_was_given_up",
     ),
     Bug(
         "what_was_given_up_is_said_in_the_group_behind_it",
         "wal.shard",
-        "            self._append_all([self._given_up], Group())\n",
-        "            self.vouching._riders[b'', 0] = self._given_up\n",
+        "            self._append_all([given_up(*self._given_up)], Group())\n",
+        "            self.vouching._riders[b'', 0] = given_up(*self._given_up)\n",
         "tests.segments.test_wal_given_up:"
         "test_of_a_torn_first_group_after_a_failure_nothing_is_told_as_lost[True]",
     ),
     Bug(
         "what_was_given_up_begins_behind_what_failed",
         "wal.shard",
-        "given_up(first_lsn, *begin)",
-        "given_up(self._next_lsn, *begin)",
+        "self._given_up = begin",
+        "self._given_up = begin._replace(lsn=self._next_lsn)",
         "the_log_goes_on_behind_a_group_that_was_given_up",
     ),
     Bug(
