@@ -26,8 +26,8 @@ from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import decode_response, encode_request
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
+    ConsumerGroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.messages_groups import (
@@ -221,15 +221,13 @@ async def join_consumers(address: tuple[str, int], topic: str, count: int) -> fl
             subscribed_topic_names=[topic],
             topic_partitions=[],
         )
-        owned: list[ConsumerGroupHeartbeatRequestTopicPartition] = []
+        owned: list[ConsumerGroupTopicPartitions] = []
         while True:
             reply = await wire.ask(request, ConsumerGroupHeartbeatResponse, 1)
             assert reply.error_code == 0, reply.error_message
             if reply.assignment is not None:
                 owned = [
-                    ConsumerGroupHeartbeatRequestTopicPartition(
-                        topic_id=one.topic_id, partitions=one.partitions
-                    )
+                    ConsumerGroupTopicPartitions(topic_id=one.topic_id, partitions=one.partitions)
                     for one in reply.assignment.topic_partitions
                 ]
                 reads[number] = sum(len(one.partitions) for one in owned)

@@ -19,10 +19,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from segbroker.protocol.messages_share_groups import (
-    ShareAcknowledgeRequestAcknowledgementBatch,
-    ShareFetchRequestAcknowledgementBatch,
-)
+from segbroker.protocol.messages_share_groups import AcknowledgementBatch
 
 from .errors import (
     AcknowledgeFailed,
@@ -65,17 +62,9 @@ class Kind(IntEnum):
         return self.name.lower()
 
 
-class Run(NamedTuple):
-    """Offsets in a row, both ends included: one kind for all, or one for each."""
-
-    first: int
-    last: int
-    kinds: list[int]
-
-
-def runs_of(said: dict[int, Kind]) -> list[Run]:
-    """As few rows as say it, ascending."""
-    runs: list[Run] = []
+def batches_of(said: dict[int, Kind]) -> list[AcknowledgementBatch]:
+    """As few rows as say it, ascending: offsets in a row, of one kind or with one for each."""
+    batches: list[AcknowledgementBatch] = []
     offsets = sorted(said)
     start = 0
     for index in range(1, len(offsets) + 1):
@@ -83,27 +72,15 @@ def runs_of(said: dict[int, Kind]) -> list[Run]:
             continue
         row = offsets[start:index]
         kinds = [int(said[offset]) for offset in row]
-        runs.append(Run(row[0], row[-1], kinds[:1] if len(set(kinds)) == 1 else kinds))
+        batches.append(
+            AcknowledgementBatch(
+                first_offset=row[0],
+                last_offset=row[-1],
+                acknowledge_types=kinds[:1] if len(set(kinds)) == 1 else kinds,
+            )
+        )
         start = index
-    return runs
-
-
-def for_fetch(said: dict[int, Kind]) -> list[ShareFetchRequestAcknowledgementBatch]:
-    return [
-        ShareFetchRequestAcknowledgementBatch(
-            first_offset=run.first, last_offset=run.last, acknowledge_types=run.kinds
-        )
-        for run in runs_of(said)
-    ]
-
-
-def for_acknowledge(said: dict[int, Kind]) -> list[ShareAcknowledgeRequestAcknowledgementBatch]:
-    return [
-        ShareAcknowledgeRequestAcknowledgementBatch(
-            first_offset=run.first, last_offset=run.last, acknowledge_types=run.kinds
-        )
-        for run in runs_of(said)
-    ]
+    return batches
 
 
 class Acquired:

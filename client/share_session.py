@@ -13,15 +13,13 @@ from uuid import UUID
 
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
-    ShareAcknowledgeRequestPartition,
-    ShareAcknowledgeRequestTopic,
     ShareFetchRequest,
     ShareFetchRequestForgottenTopic,
-    ShareFetchRequestPartition,
-    ShareFetchRequestTopic,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 
-from .acknowledging import Kind, for_acknowledge, for_fetch
+from .acknowledging import Kind, batches_of
 from .records import grouped
 from .share_settings import ShareSettings
 
@@ -73,19 +71,7 @@ class ShareSession:
             max_records=settings.acquire_count,
             batch_size=settings.acquire_count,
             share_acquire_mode=_MODES[settings.acquire],
-            topics=[
-                ShareFetchRequestTopic(
-                    topic_id=topic_id,
-                    partitions=[
-                        ShareFetchRequestPartition(
-                            partition_index=partition,
-                            acknowledgement_batches=for_fetch(said.get((topic_id, partition), {})),
-                        )
-                        for partition in partitions
-                    ],
-                )
-                for topic_id, partitions in grouped(named).items()
-            ],
+            topics=_topics(named, said),
             forgotten_topics_data=[
                 ShareFetchRequestForgottenTopic(topic_id=topic_id, partitions=partitions)
                 for topic_id, partitions in grouped(forgotten).items()
@@ -101,17 +87,21 @@ class ShareSession:
             member_id=self._member_id,
             share_session_epoch=FINAL_EPOCH if is_final else self.epoch,
             is_renew_ack=is_renewal,
-            topics=[
-                ShareAcknowledgeRequestTopic(
-                    topic_id=topic_id,
-                    partitions=[
-                        ShareAcknowledgeRequestPartition(
-                            partition_index=partition,
-                            acknowledgement_batches=for_acknowledge(said[topic_id, partition]),
-                        )
-                        for partition in partitions
-                    ],
+            topics=_topics(said, said),
+        )
+
+
+def _topics(named: Iterable[Key], said: Said) -> list[ShareRequestTopic]:
+    return [
+        ShareRequestTopic(
+            topic_id=topic_id,
+            partitions=[
+                ShareRequestPartition(
+                    partition_index=partition,
+                    acknowledgement_batches=batches_of(said.get((topic_id, partition), {})),
                 )
-                for topic_id, partitions in grouped(said).items()
+                for partition in partitions
             ],
         )
+        for topic_id, partitions in grouped(named).items()
+    ]

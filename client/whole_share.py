@@ -32,7 +32,6 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeResponseAssignment,
-    ConsumerGroupDescribeResponseTargetAssignment,
 )
 from segbroker.protocol.messages_groups import (
     DescribeGroupsRequest,
@@ -188,8 +187,7 @@ def assigned_in(group: DescribeGroupsResponseGroup) -> set[tuple[str, int]]:
 
 
 def _partitions(
-    assignment: ConsumerGroupDescribeResponseAssignment
-    | ConsumerGroupDescribeResponseTargetAssignment,
+    assignment: ConsumerGroupDescribeResponseAssignment,
 ) -> set[tuple[object, int]]:
     return {
         (topic.topic_id, partition)

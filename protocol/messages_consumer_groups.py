@@ -12,7 +12,7 @@ from .fields import Bool, Int8, Int16, Int32, Str, Uuid, since
 from .schema import Message
 
 
-class ConsumerGroupHeartbeatRequestTopicPartition(Message):
+class ConsumerGroupTopicPartitions(Message):
     topic_id: Uuid
     partitions: list[Int32]
 
@@ -29,16 +29,11 @@ class ConsumerGroupHeartbeatRequest(Message, key=68, versions=(0, 1), flexible=0
     subscribed_topic_names: list[Str] | None = None
     subscribed_topic_regex: Annotated[Str | None, since(1)] = None
     server_assignor: Str | None = None
-    topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartition] | None = None
-
-
-class ConsumerGroupHeartbeatResponseTopicPartition(Message):
-    topic_id: Uuid
-    partitions: list[Int32]
+    topic_partitions: list[ConsumerGroupTopicPartitions] | None = None
 
 
 class ConsumerGroupHeartbeatResponseAssignment(Message):
-    topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartition]
+    topic_partitions: list[ConsumerGroupTopicPartitions]
 
 
 class ConsumerGroupHeartbeatResponse(Message, key=68, versions=(0, 1), flexible=0):
@@ -70,10 +65,6 @@ class ConsumerGroupDescribeResponseAssignment(Message):
     topic_partitions: list[ConsumerGroupDescribeResponseTopicPartition]
 
 
-class ConsumerGroupDescribeResponseTargetAssignment(Message):
-    topic_partitions: list[ConsumerGroupDescribeResponseTopicPartition]
-
-
 class ConsumerGroupDescribeResponseMember(Message):
     member_id: Str
     instance_id: Str | None = None
@@ -84,7 +75,7 @@ class ConsumerGroupDescribeResponseMember(Message):
     subscribed_topic_names: list[Str]
     subscribed_topic_regex: Str | None = None
     assignment: ConsumerGroupDescribeResponseAssignment
-    target_assignment: ConsumerGroupDescribeResponseTargetAssignment
+    target_assignment: ConsumerGroupDescribeResponseAssignment
     member_type: Annotated[Int8, since(1)] = -1
 
 

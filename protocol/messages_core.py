@@ -145,7 +145,7 @@ class ProduceResponseRecordError(Message):
     batch_index_error_message: Str | None = None
 
 
-class ProduceResponseLeader(Message):
+class LeaderIdAndEpoch(Message):
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
@@ -158,7 +158,7 @@ class ProduceResponsePartition(Message):
     log_start_offset: Annotated[Int64, since(5)] = -1
     record_errors: Annotated[list[ProduceResponseRecordError], since(8)] = []
     error_message: Annotated[Str | None, since(8)] = None
-    current_leader: Annotated[ProduceResponseLeader | None, tag(0, since=10)] = None
+    current_leader: Annotated[LeaderIdAndEpoch | None, tag(0, since=10)] = None
 
 
 class ProduceResponseTopic(Message):
@@ -167,7 +167,7 @@ class ProduceResponseTopic(Message):
     partition_responses: list[ProduceResponsePartition]
 
 
-class ProduceResponseNodeEndpoint(Message):
+class NodeEndpoint(Message):
     node_id: Int32
     host: Str
     port: Int32
@@ -179,7 +179,7 @@ class ProduceResponse(Message, key=0, versions=(0, 13), flexible=9):
 
     responses: list[ProduceResponseTopic]
     throttle_time_ms: Annotated[Int32, since(1)] = 0
-    node_endpoints: Annotated[list[ProduceResponseNodeEndpoint], tag(0, since=10)] = []
+    node_endpoints: Annotated[list[NodeEndpoint], tag(0, since=10)] = []
 
 
 class FetchRequestReplicaState(Message):
@@ -232,11 +232,6 @@ class FetchResponseDivergingEpoch(Message):
     end_offset: Int64 = -1
 
 
-class FetchResponseLeader(Message):
-    leader_id: Int32 = -1
-    leader_epoch: Int32 = -1
-
-
 class FetchResponseSnapshotId(Message):
     end_offset: Int64 = -1
     epoch: Int32 = -1
@@ -254,7 +249,7 @@ class FetchResponsePartition(Message):
     last_stable_offset: Int64 = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
     diverging_epoch: Annotated[FetchResponseDivergingEpoch | None, tag(0, since=12)] = None
-    current_leader: Annotated[FetchResponseLeader | None, tag(1, since=12)] = None
+    current_leader: Annotated[LeaderIdAndEpoch | None, tag(1, since=12)] = None
     snapshot_id: Annotated[FetchResponseSnapshotId | None, tag(2, since=12)] = None
     aborted_transactions: list[FetchResponseAbortedTransaction] | None
     preferred_read_replica: Annotated[Int32, since(11)] = -1
@@ -267,13 +262,6 @@ class FetchResponseTopic(Message):
     partitions: list[FetchResponsePartition]
 
 
-class FetchResponseNodeEndpoint(Message):
-    node_id: Int32
-    host: Str
-    port: Int32
-    rack: Str | None = None
-
-
 class FetchResponse(Message, key=1, versions=(4, 18), flexible=12):
     """Batches, and the bounds of each partition."""
 
@@ -281,7 +269,7 @@ class FetchResponse(Message, key=1, versions=(4, 18), flexible=12):
     error_code: Annotated[Int16, since(7)] = 0
     session_id: Annotated[Int32, since(7)] = 0
     responses: list[FetchResponseTopic]
-    node_endpoints: Annotated[list[FetchResponseNodeEndpoint], tag(0, since=16)] = []
+    node_endpoints: Annotated[list[NodeEndpoint], tag(0, since=16)] = []
 
 
 class ListOffsetsRequestPartition(Message):

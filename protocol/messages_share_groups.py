@@ -7,6 +7,7 @@ kafka-clients 4.3.1, cut to the versions known here; what is served is in api_ke
 from typing import Annotated
 
 from .fields import Bool, Int8, Int16, Int32, Int64, Records, Str, Uuid, since
+from .messages_core import LeaderIdAndEpoch, NodeEndpoint
 from .schema import Message
 
 
@@ -87,7 +88,7 @@ class ShareGroupDescribeResponse(Message, key=77, versions=(1, 1), flexible=0):
     groups: list[ShareGroupDescribeResponseGroup]
 
 
-class ShareFetchRequestAcknowledgementBatch(Message):
+class AcknowledgementBatch(Message):
     """0 gap, 1 accept, 2 release, 3 reject, 4 renew: one for all, or one for each offset."""
 
     first_offset: Int64
@@ -95,14 +96,14 @@ class ShareFetchRequestAcknowledgementBatch(Message):
     acknowledge_types: list[Int8]
 
 
-class ShareFetchRequestPartition(Message):
+class ShareRequestPartition(Message):
     partition_index: Int32
-    acknowledgement_batches: list[ShareFetchRequestAcknowledgementBatch]
+    acknowledgement_batches: list[AcknowledgementBatch]
 
 
-class ShareFetchRequestTopic(Message):
+class ShareRequestTopic(Message):
     topic_id: Uuid
-    partitions: list[ShareFetchRequestPartition]
+    partitions: list[ShareRequestPartition]
 
 
 class ShareFetchRequestForgottenTopic(Message):
@@ -123,13 +124,8 @@ class ShareFetchRequest(Message, key=78, versions=(1, 2), flexible=0):
     batch_size: Int32
     share_acquire_mode: Annotated[Int8, since(2)] = 0
     is_renew_ack: Annotated[Bool, since(2)] = False
-    topics: list[ShareFetchRequestTopic]
+    topics: list[ShareRequestTopic]
     forgotten_topics_data: list[ShareFetchRequestForgottenTopic]
-
-
-class ShareFetchResponseLeader(Message):
-    leader_id: Int32
-    leader_epoch: Int32
 
 
 class ShareFetchResponseAcquiredRecords(Message):
@@ -146,7 +142,7 @@ class ShareFetchResponsePartition(Message):
     error_message: Str | None = None
     acknowledge_error_code: Int16 = 0
     acknowledge_error_message: Str | None = None
-    current_leader: ShareFetchResponseLeader
+    current_leader: LeaderIdAndEpoch
     records: Records | None
     acquired_records: list[ShareFetchResponseAcquiredRecords]
 
@@ -154,13 +150,6 @@ class ShareFetchResponsePartition(Message):
 class ShareFetchResponseTopic(Message):
     topic_id: Uuid
     partitions: list[ShareFetchResponsePartition]
-
-
-class ShareFetchResponseNodeEndpoint(Message):
-    node_id: Int32
-    host: Str
-    port: Int32
-    rack: Str | None = None
 
 
 class ShareFetchResponse(Message, key=78, versions=(1, 2), flexible=0):
@@ -171,25 +160,7 @@ class ShareFetchResponse(Message, key=78, versions=(1, 2), flexible=0):
     error_message: Str | None = None
     acquisition_lock_timeout_ms: Int32
     responses: list[ShareFetchResponseTopic]
-    node_endpoints: list[ShareFetchResponseNodeEndpoint]
-
-
-class ShareAcknowledgeRequestAcknowledgementBatch(Message):
-    """As that of ShareFetchRequest."""
-
-    first_offset: Int64
-    last_offset: Int64
-    acknowledge_types: list[Int8]
-
-
-class ShareAcknowledgeRequestPartition(Message):
-    partition_index: Int32
-    acknowledgement_batches: list[ShareAcknowledgeRequestAcknowledgementBatch]
-
-
-class ShareAcknowledgeRequestTopic(Message):
-    topic_id: Uuid
-    partitions: list[ShareAcknowledgeRequestPartition]
+    node_endpoints: list[NodeEndpoint]
 
 
 class ShareAcknowledgeRequest(Message, key=79, versions=(1, 2), flexible=0):
@@ -199,31 +170,19 @@ class ShareAcknowledgeRequest(Message, key=79, versions=(1, 2), flexible=0):
     member_id: Str | None
     share_session_epoch: Int32
     is_renew_ack: Annotated[Bool, since(2)] = False
-    topics: list[ShareAcknowledgeRequestTopic]
-
-
-class ShareAcknowledgeResponseLeader(Message):
-    leader_id: Int32
-    leader_epoch: Int32
+    topics: list[ShareRequestTopic]
 
 
 class ShareAcknowledgeResponsePartition(Message):
     partition_index: Int32
     error_code: Int16 = 0
     error_message: Str | None = None
-    current_leader: ShareAcknowledgeResponseLeader
+    current_leader: LeaderIdAndEpoch
 
 
 class ShareAcknowledgeResponseTopic(Message):
     topic_id: Uuid
     partitions: list[ShareAcknowledgeResponsePartition]
-
-
-class ShareAcknowledgeResponseNodeEndpoint(Message):
-    node_id: Int32
-    host: Str
-    port: Int32
-    rack: Str | None = None
 
 
 class ShareAcknowledgeResponse(Message, key=79, versions=(1, 2), flexible=0):
@@ -234,7 +193,7 @@ class ShareAcknowledgeResponse(Message, key=79, versions=(1, 2), flexible=0):
     error_message: Str | None = None
     acquisition_lock_timeout_ms: Annotated[Int32, since(2)] = 0
     responses: list[ShareAcknowledgeResponseTopic]
-    node_endpoints: list[ShareAcknowledgeResponseNodeEndpoint]
+    node_endpoints: list[NodeEndpoint]
 
 
 class DescribeShareGroupOffsetsRequestTopic(Message):

@@ -32,12 +32,11 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeResponseAssignment,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupDescribeResponseMember,
-    ConsumerGroupDescribeResponseTargetAssignment,
     ConsumerGroupDescribeResponseTopicPartition,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartition,
+    ConsumerGroupTopicPartitions,
 )
 
 from ..call import Call
@@ -131,7 +130,7 @@ def _told(told: Told, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
     if told.assignment is not None:
         assignment = ConsumerGroupHeartbeatResponseAssignment(
             topic_partitions=[
-                ConsumerGroupHeartbeatResponseTopicPartition(topic_id=topic_id, partitions=indexes)
+                ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=indexes)
                 for topic_id, indexes in by_topic(told.assignment)
             ]
         )
@@ -345,7 +344,7 @@ def _member(member: ConsumerMember) -> ConsumerGroupDescribeResponseMember:
         subscribed_topic_names=[],
         subscribed_topic_regex=member.regex or "",
         assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
-        target_assignment=ConsumerGroupDescribeResponseTargetAssignment(topic_partitions=[]),
+        target_assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import LeaderIdAndEpoch
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareAcknowledgeResponseLeader,
     ShareAcknowledgeResponsePartition,
     ShareAcknowledgeResponseTopic,
 )
@@ -79,5 +79,5 @@ def _row(index: int, outcome: Outcome) -> ShareAcknowledgeResponsePartition:
         partition_index=index,
         error_code=outcome.code,
         error_message=outcome.message,
-        current_leader=ShareAcknowledgeResponseLeader(leader_id=0, leader_epoch=0),
+        current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
     )

@@ -4,8 +4,8 @@ from uuid import UUID
 
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
+    ConsumerGroupTopicPartitions,
 )
 
 from ..support.wire_client import WireClient
@@ -39,7 +39,7 @@ class Member:
             instance_id=self._whole.instance_id,
         )
         request.topic_partitions = [
-            ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic_id, partitions=indexes)
+            ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=indexes)
             for topic_id, indexes in self.reads.items()
         ]
         if full:

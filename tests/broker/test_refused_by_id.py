@@ -26,13 +26,11 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponse,
 )
 from segbroker.protocol.messages_share_groups import (
+    AcknowledgementBatch,
     ShareAcknowledgeRequest,
-    ShareAcknowledgeRequestAcknowledgementBatch,
-    ShareAcknowledgeRequestPartition,
-    ShareAcknowledgeRequestTopic,
     ShareFetchRequest,
-    ShareFetchRequestPartition,
-    ShareFetchRequestTopic,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from segbroker.protocol.schema import Message
 
@@ -68,7 +66,7 @@ def _committed(topic_id: UUID) -> OffsetFetchRequest:
 
 
 def _share_fetch(topic_id: UUID) -> ShareFetchRequest:
-    row = ShareFetchRequestPartition(partition_index=0, acknowledgement_batches=[])
+    row = ShareRequestPartition(partition_index=0, acknowledgement_batches=[])
     return ShareFetchRequest(
         group_id="g",
         member_id=MEMBER,
@@ -77,21 +75,19 @@ def _share_fetch(topic_id: UUID) -> ShareFetchRequest:
         min_bytes=0,
         max_records=1,
         batch_size=1,
-        topics=[ShareFetchRequestTopic(topic_id=topic_id, partitions=[row])],
+        topics=[ShareRequestTopic(topic_id=topic_id, partitions=[row])],
         forgotten_topics_data=[],
     )
 
 
 def _acknowledge(topic_id: UUID) -> ShareAcknowledgeRequest:
-    said = ShareAcknowledgeRequestAcknowledgementBatch(
-        first_offset=0, last_offset=0, acknowledge_types=[1]
-    )
-    row = ShareAcknowledgeRequestPartition(partition_index=0, acknowledgement_batches=[said])
+    said = AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
+    row = ShareRequestPartition(partition_index=0, acknowledgement_batches=[said])
     return ShareAcknowledgeRequest(
         group_id="g",
         member_id=MEMBER,
         share_session_epoch=1,
-        topics=[ShareAcknowledgeRequestTopic(topic_id=topic_id, partitions=[row])],
+        topics=[ShareRequestTopic(topic_id=topic_id, partitions=[row])],
     )
 
 

@@ -22,16 +22,13 @@ from segbroker.protocol.messages_admin import (
     DeleteRecordsResponse,
 )
 from segbroker.protocol.messages_share_groups import (
+    AcknowledgementBatch,
     ShareAcknowledgeRequest,
-    ShareAcknowledgeRequestAcknowledgementBatch,
-    ShareAcknowledgeRequestPartition,
-    ShareAcknowledgeRequestTopic,
     ShareAcknowledgeResponse,
     ShareFetchRequest,
-    ShareFetchRequestAcknowledgementBatch,
-    ShareFetchRequestPartition,
-    ShareFetchRequestTopic,
     ShareFetchResponse,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from segbroker.segments.disk.memory import MemoryStorage
 
@@ -434,10 +431,10 @@ async def test_of_a_partition_that_is_named_twice_the_last_is_heard_and_answered
         one = await sharing(client)
         assert offsets(await one.fetch(0)) == [0, 1, 2, 3]
         rows = [
-            ShareAcknowledgeRequestPartition(
+            ShareRequestPartition(
                 partition_index=0,
                 acknowledgement_batches=[
-                    ShareAcknowledgeRequestAcknowledgementBatch(
+                    AcknowledgementBatch(
                         first_offset=first, last_offset=first + 1, acknowledge_types=[ACCEPT]
                     )
                 ],
@@ -448,7 +445,7 @@ async def test_of_a_partition_that_is_named_twice_the_last_is_heard_and_answered
             group_id=GROUP,
             member_id=one.member,
             share_session_epoch=one.epoch,
-            topics=[ShareAcknowledgeRequestTopic(topic_id=one.topic, partitions=rows)],
+            topics=[ShareRequestTopic(topic_id=one.topic, partitions=rows)],
         )
         if how == "fetch":
             fetch = ShareFetchRequest(
@@ -461,13 +458,13 @@ async def test_of_a_partition_that_is_named_twice_the_last_is_heard_and_answered
                 max_records=0,
                 batch_size=1,
                 topics=[
-                    ShareFetchRequestTopic(
+                    ShareRequestTopic(
                         topic_id=one.topic,
                         partitions=[
-                            ShareFetchRequestPartition(
+                            ShareRequestPartition(
                                 partition_index=0,
                                 acknowledgement_batches=[
-                                    ShareFetchRequestAcknowledgementBatch(
+                                    AcknowledgementBatch(
                                         first_offset=batch.first_offset,
                                         last_offset=batch.last_offset,
                                         acknowledge_types=[ACCEPT],

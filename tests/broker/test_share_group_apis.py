@@ -15,12 +15,12 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.messages_share_groups import (
     ShareFetchRequest,
-    ShareFetchRequestPartition,
-    ShareFetchRequestTopic,
     ShareFetchResponse,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupDescribeResponseGroup,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.share_groups import STATES, ShareRow, states_fields
@@ -329,9 +329,9 @@ async def test_a_group_with_members_or_offsets_is_no_share_group() -> None:
 async def test_nothing_is_fetched_for_a_group_of_another_kind() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
-        topic = ShareFetchRequestTopic(
+        topic = ShareRequestTopic(
             topic_id=broker.core.topics.all["t"].topic_id,
-            partitions=[ShareFetchRequestPartition(partition_index=0, acknowledgement_batches=[])],
+            partitions=[ShareRequestPartition(partition_index=0, acknowledgement_batches=[])],
         )
         request = ShareFetchRequest(
             group_id="g",

@@ -21,7 +21,7 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartition,
+    ConsumerGroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import FetchRequest
 from segbroker.protocol.messages_groups import (
@@ -94,7 +94,7 @@ class Script:
             raise ConnectionError
         given = None
         if asked.rebalance_timeout_ms >= 0:  # it says all
-            row = ConsumerGroupHeartbeatResponseTopicPartition(topic_id=TOPIC_ID, partitions=[0])
+            row = ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=[0])
             given = ConsumerGroupHeartbeatResponseAssignment(topic_partitions=[row])
         return request.answer(
             ConsumerGroupHeartbeatResponse(

@@ -21,16 +21,15 @@ from segbroker.client import (
 )
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.headers import decode_request, parse_request_header
+from segbroker.protocol.messages_core import LeaderIdAndEpoch
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareAcknowledgeResponseLeader,
     ShareAcknowledgeResponsePartition,
     ShareAcknowledgeResponseTopic,
     ShareFetchRequest,
     ShareFetchResponse,
     ShareFetchResponseAcquiredRecords,
-    ShareFetchResponseLeader,
     ShareFetchResponsePartition,
     ShareFetchResponseTopic,
     ShareGroupHeartbeatRequest,
@@ -141,7 +140,7 @@ class Script:
             partition_index=0,
             error_code=error,
             acknowledge_error_code=verdict,
-            current_leader=ShareFetchResponseLeader(leader_id=-1, leader_epoch=-1),
+            current_leader=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),
             records=records,
             acquired_records=[
                 ShareFetchResponseAcquiredRecords(
@@ -165,7 +164,7 @@ class Script:
         row = ShareAcknowledgeResponsePartition(
             partition_index=0,
             error_code=verdict,
-            current_leader=ShareAcknowledgeResponseLeader(leader_id=-1, leader_epoch=-1),
+            current_leader=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),
         )
         topic = ShareAcknowledgeResponseTopic(topic_id=TOPIC_ID, partitions=[row])
         return request.answer(

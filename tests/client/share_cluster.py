@@ -27,6 +27,7 @@ from segbroker.client import ShareConsumer
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
+    LeaderIdAndEpoch,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -40,13 +41,11 @@ from segbroker.protocol.messages_groups import (
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareAcknowledgeResponseLeader,
     ShareAcknowledgeResponsePartition,
     ShareAcknowledgeResponseTopic,
     ShareFetchRequest,
     ShareFetchResponse,
     ShareFetchResponseAcquiredRecords,
-    ShareFetchResponseLeader,
     ShareFetchResponsePartition,
     ShareFetchResponseTopic,
     ShareGroupHeartbeatRequest,
@@ -200,7 +199,7 @@ class Broker:
             partition_index=partition,
             error_code=ErrorCode.NONE if is_mine else ErrorCode.NOT_LEADER_OR_FOLLOWER,
             acknowledge_error_code=verdicts.get(partition, ErrorCode.NONE),
-            current_leader=ShareFetchResponseLeader(**NOBODY),
+            current_leader=LeaderIdAndEpoch(**NOBODY),
             records=b"".join(_record(partition, offset) for offset in offsets),
             acquired_records=[
                 ShareFetchResponseAcquiredRecords(
@@ -222,7 +221,7 @@ class Broker:
             ShareAcknowledgeResponsePartition(
                 partition_index=partition,
                 error_code=verdict,
-                current_leader=ShareAcknowledgeResponseLeader(**NOBODY),
+                current_leader=LeaderIdAndEpoch(**NOBODY),
             )
             for partition, verdict in verdicts.items()
         ]

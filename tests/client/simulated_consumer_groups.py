@@ -19,12 +19,11 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeResponseAssignment,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupDescribeResponseMember,
-    ConsumerGroupDescribeResponseTargetAssignment,
     ConsumerGroupDescribeResponseTopicPartition,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartition,
+    ConsumerGroupTopicPartitions,
 )
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
@@ -120,9 +119,7 @@ class ConsumerGroupWorld(GroupWorld):
         if told.assignment is not None:
             given = ConsumerGroupHeartbeatResponseAssignment(
                 topic_partitions=[
-                    ConsumerGroupHeartbeatResponseTopicPartition(
-                        topic_id=topic_id, partitions=indexes
-                    )
+                    ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=indexes)
                     for topic_id, indexes in by_topic(told.assignment)
                 ]
             )
@@ -145,7 +142,7 @@ class ConsumerGroupWorld(GroupWorld):
                 assignment=ConsumerGroupDescribeResponseAssignment(
                     topic_partitions=_described_topics((*one.assigned, *one.revoking))
                 ),
-                target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
+                target_assignment=ConsumerGroupDescribeResponseAssignment(
                     topic_partitions=_described_topics(group.target.of(one.member_id))
                 ),
             )

@@ -25,6 +25,7 @@ from segbroker.client.share_settings import ShareOptions
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import encode_response, parse_request_header
+from segbroker.protocol.messages_core import LeaderIdAndEpoch
 from segbroker.protocol.messages_groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -33,13 +34,11 @@ from segbroker.protocol.messages_groups import (
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareAcknowledgeResponseLeader,
     ShareAcknowledgeResponsePartition,
     ShareAcknowledgeResponseTopic,
     ShareFetchRequest,
     ShareFetchResponse,
     ShareFetchResponseAcquiredRecords,
-    ShareFetchResponseLeader,
     ShareFetchResponsePartition,
     ShareFetchResponseTopic,
     ShareGroupHeartbeatRequest,
@@ -271,7 +270,7 @@ class ShareBroker(Broker):
             partition_index=index,
             error_code=code,
             acknowledge_error_code=verdict,
-            current_leader=ShareFetchResponseLeader(**NOBODY),
+            current_leader=LeaderIdAndEpoch(**NOBODY),
             records=share.log.read(offsets[0], 1 << 20) if offsets else b"",
             acquired_records=[
                 ShareFetchResponseAcquiredRecords(
@@ -291,7 +290,7 @@ class ShareBroker(Broker):
             ShareAcknowledgeResponsePartition(
                 partition_index=index,
                 error_code=verdict,
-                current_leader=ShareAcknowledgeResponseLeader(**NOBODY),
+                current_leader=LeaderIdAndEpoch(**NOBODY),
             )
             for index, verdict in verdicts.items()
         ]

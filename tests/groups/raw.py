@@ -25,8 +25,8 @@ from segbroker.protocol.consumer_protocol import (
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
+    ConsumerGroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from segbroker.protocol.messages_groups import (
@@ -350,7 +350,7 @@ class ConsumerMember(Member):
                 member_id=self.member_id,
                 member_epoch=self.generation,
                 topic_partitions=[
-                    ConsumerGroupHeartbeatRequestTopicPartition(
+                    ConsumerGroupTopicPartitions(
                         topic_id=self.topic_id, partitions=sorted(self.reads)
                     )
                 ],

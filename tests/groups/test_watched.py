@@ -17,10 +17,9 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import encode_request, encode_response
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartition,
+    ConsumerGroupTopicPartitions,
 )
 from segbroker.protocol.messages_groups import (
     JoinGroupRequest,
@@ -77,9 +76,7 @@ class Side:
             self._watched._passes(self._socket, piece[at : at + 7], is_reply=True)
 
     def beats(self, has: set[int] | None, epoch: int = 1) -> int:
-        rows = ConsumerGroupHeartbeatRequestTopicPartition(
-            topic_id=TOPIC_ID, partitions=sorted(has or ())
-        )
+        rows = ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=sorted(has or ()))
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self.name,
@@ -89,9 +86,7 @@ class Side:
         return self.asks(request, 1)
 
     def told(self, number: int, partitions: set[int] | None, code: int = 0) -> None:
-        rows = ConsumerGroupHeartbeatResponseTopicPartition(
-            topic_id=TOPIC_ID, partitions=sorted(partitions or ())
-        )
+        rows = ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=sorted(partitions or ()))
         given = ConsumerGroupHeartbeatResponseAssignment(topic_partitions=[rows])
         reply = ConsumerGroupHeartbeatResponse(
             error_code=code,

@@ -8,17 +8,16 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeResponseAssignment,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupDescribeResponseMember,
-    ConsumerGroupDescribeResponseTargetAssignment,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartition,
+    ConsumerGroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
     FetchRequestTopic,
+    LeaderIdAndEpoch,
     ListOffsetsRequestTopic,
     MetadataRequest,
     MetadataRequestTopic,
@@ -28,16 +27,15 @@ from segbroker.protocol.messages_core import (
     ProduceResponseTopic,
 )
 from segbroker.protocol.messages_share_groups import (
+    AcknowledgementBatch,
     ShareFetchRequest,
-    ShareFetchRequestAcknowledgementBatch,
     ShareFetchRequestForgottenTopic,
-    ShareFetchRequestPartition,
-    ShareFetchRequestTopic,
     ShareFetchResponse,
     ShareFetchResponseAcquiredRecords,
-    ShareFetchResponseLeader,
     ShareFetchResponsePartition,
     ShareFetchResponseTopic,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from segbroker.protocol.schema import Message, records_view
 
@@ -154,9 +152,7 @@ def test_a_consumer_group_heartbeat_request_written_out() -> None:
         rebalance_timeout_ms=5,
         subscribed_topic_names=["t"],
         subscribed_topic_regex="r",
-        topic_partitions=[
-            ConsumerGroupHeartbeatRequestTopicPartition(topic_id=TOPIC_ID, partitions=[1, 2])
-        ],
+        topic_partitions=[ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=[1, 2])],
     )
     expected = bytes.fromhex(
         "02 67  02 6d  00000003  00  00  00000005"  # g m 3, no instance, no rack, timeout
@@ -176,9 +172,7 @@ def test_a_consumer_group_heartbeat_response_written_out() -> None:
         member_epoch=3,
         heartbeat_interval_ms=5,
         assignment=ConsumerGroupHeartbeatResponseAssignment(
-            topic_partitions=[
-                ConsumerGroupHeartbeatResponseTopicPartition(topic_id=TOPIC_ID, partitions=[1])
-            ]
+            topic_partitions=[ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=[1])]
         ),
     )
     expected = bytes.fromhex(
@@ -199,7 +193,7 @@ def test_a_consumer_group_describe_response_written_out() -> None:
         client_host="h",
         subscribed_topic_names=[],
         assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
-        target_assignment=ConsumerGroupDescribeResponseTargetAssignment(topic_partitions=[]),
+        target_assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
         member_type=1,
     )
     group = ConsumerGroupDescribeResponseGroup(
@@ -229,9 +223,7 @@ def test_a_consumer_group_describe_response_written_out() -> None:
 
 
 def test_a_share_fetch_request_written_out() -> None:
-    batch = ShareFetchRequestAcknowledgementBatch(
-        first_offset=1, last_offset=2, acknowledge_types=[1, 2]
-    )
+    batch = AcknowledgementBatch(first_offset=1, last_offset=2, acknowledge_types=[1, 2])
     request = ShareFetchRequest(
         group_id="g",
         member_id="m",
@@ -242,10 +234,10 @@ def test_a_share_fetch_request_written_out() -> None:
         max_records=7,
         batch_size=8,
         topics=[
-            ShareFetchRequestTopic(
+            ShareRequestTopic(
                 topic_id=TOPIC_ID,
                 partitions=[
-                    ShareFetchRequestPartition(partition_index=9, acknowledgement_batches=[batch])
+                    ShareRequestPartition(partition_index=9, acknowledgement_batches=[batch])
                 ],
             )
         ],
@@ -269,7 +261,7 @@ def test_a_share_fetch_request_written_out() -> None:
 def test_a_share_fetch_response_written_out() -> None:
     partition = ShareFetchResponsePartition(
         partition_index=1,
-        current_leader=ShareFetchResponseLeader(leader_id=2, leader_epoch=3),
+        current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=3),
         records=b"rr",
         acquired_records=[
             ShareFetchResponseAcquiredRecords(first_offset=4, last_offset=5, delivery_count=6)

@@ -25,8 +25,8 @@ import trio
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
+    ConsumerGroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import (
     FetchResponse,
@@ -150,9 +150,7 @@ class ConsumerMember:
         joins = not self._epoch
         says_all = joins or self._says_all
         owned = [
-            ConsumerGroupHeartbeatRequestTopicPartition(
-                topic_id=self._topic_id, partitions=sorted(self._assigned)
-            )
+            ConsumerGroupTopicPartitions(topic_id=self._topic_id, partitions=sorted(self._assigned))
         ]
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group.name,

@@ -27,9 +27,8 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import decode_request, decode_response, parse_request_header
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseTopicPartition,
+    ConsumerGroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import MetadataResponse
 from segbroker.protocol.messages_groups import (
@@ -62,9 +61,7 @@ SUBTOPOLOGY: Final = "0"
 OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
 _Heartbeat: TypeAlias = ConsumerGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
-_TopicPartitions: TypeAlias = (
-    ConsumerGroupHeartbeatRequestTopicPartition | ConsumerGroupHeartbeatResponseTopicPartition
-)
+_TopicPartitions: TypeAlias = ConsumerGroupTopicPartitions | ConsumerGroupTopicPartitions
 
 
 @dataclass(slots=True)

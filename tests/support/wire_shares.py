@@ -23,20 +23,17 @@ from segbroker.protocol.messages_groups import (
     ListGroupsResponse,
 )
 from segbroker.protocol.messages_share_groups import (
+    AcknowledgementBatch,
     ShareAcknowledgeRequest,
-    ShareAcknowledgeRequestAcknowledgementBatch,
-    ShareAcknowledgeRequestPartition,
-    ShareAcknowledgeRequestTopic,
     ShareAcknowledgeResponse,
     ShareFetchRequest,
-    ShareFetchRequestAcknowledgementBatch,
     ShareFetchRequestForgottenTopic,
-    ShareFetchRequestPartition,
-    ShareFetchRequestTopic,
     ShareFetchResponse,
     ShareFetchResponsePartition,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from segbroker.protocol.record_batch import decode_batch, iter_batches
 from segbroker.protocol.schema import records_view
@@ -136,13 +133,13 @@ class Sharing:
             share_acquire_mode=int(strict),
             is_renew_ack=renew,
             topics=[
-                ShareFetchRequestTopic(
+                ShareRequestTopic(
                     topic_id=self.topic,
                     partitions=[
-                        ShareFetchRequestPartition(
+                        ShareRequestPartition(
                             partition_index=index,
                             acknowledgement_batches=[
-                                ShareFetchRequestAcknowledgementBatch(
+                                AcknowledgementBatch(
                                     first_offset=first,
                                     last_offset=last,
                                     acknowledge_types=list(types),
@@ -216,13 +213,13 @@ class Sharing:
             share_session_epoch=self.epoch if epoch is None else epoch,
             is_renew_ack=renew,
             topics=[
-                ShareAcknowledgeRequestTopic(
+                ShareRequestTopic(
                     topic_id=self.topic,
                     partitions=[
-                        ShareAcknowledgeRequestPartition(
+                        ShareRequestPartition(
                             partition_index=index,
                             acknowledgement_batches=[
-                                ShareAcknowledgeRequestAcknowledgementBatch(
+                                AcknowledgementBatch(
                                     first_offset=first,
                                     last_offset=last,
                                     acknowledge_types=list(types),
