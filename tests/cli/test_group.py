@@ -1,6 +1,7 @@
 """`segbroker group` against a real daemon, with a consumer of another make in the group."""
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -323,6 +324,17 @@ def test_a_watch_ends_with_its_reader_and_not_with_the_next_look(
     finally:
         watch.kill()
         watch.communicate()
+
+
+def test_what_fails_is_told_though_nobody_reads_the_output(run: Run, daemon: Daemon) -> None:
+    """`group describe nothing | true`: there is nobody to end with but who watches."""
+    command = [sys.executable, "-m", "segbroker.cli", "group", "describe", "no-such-group"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as output:
+        told = subprocess.run([*command, "-b", daemon.address], stdout=output, stderr=-1)
+    assert b"no-such-group" in told.stderr
+    assert told.returncode == ExitCode.NOT_FOUND
 
 
 def test_a_group_of_the_consumer_protocol_is_described(
