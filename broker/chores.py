@@ -5,7 +5,7 @@
 | keep_house | `housekeeping_interval_ms` | whatever is due: the directory's upkeep.py, groups |
 | scrub | every second | reads sealed segments again, as much as its rate allows |
 | reopen | every second; less often if that is slow | opens what could not be opened |
-| tell_stuck | every second | says when the write-ahead log is stuck, and when it goes on |
+| tell_stuck | every second | says when the write-ahead log, or the lanes, are stuck, and go on |
 | clean | every second; every 50 ms while a partition is cleaned | cleans compacted partitions |
 | watch_certificates | `ssl_reload_interval_ms`; 0: a day | reads changed files, tells of the end |
 
@@ -109,9 +109,9 @@ async def scrub(core: Core) -> None:
 
 
 async def tell_stuck(core: Core) -> None:
-    """Log when a write to the write-ahead log does not end, and that it did, for ever: nothing
-    fails on a disk that does not answer."""
-    told_s = 0.0
+    """Log when a write to the write-ahead log does not end, or no lane comes free, and that it did,
+    for ever: nothing fails on a disk that does not answer."""
+    told_s = lanes_told_s = 0.0
     while True:
         await trio.sleep(LOOK_S)
         stuck_s = core.topics.manager.wal.statistics().stuck_s
@@ -122,6 +122,13 @@ async def tell_stuck(core: Core) -> None:
         elif told_s and not stuck_s:
             log.info("wal_goes_on", seconds_min=round(told_s, 1))
         told_s = stuck_s
+        if (lanes_s := core.lanes.stuck_s) and not lanes_told_s:
+            effect = "what is not in memory cannot be read, and what takes a file is not answered"
+            facts = {"effect": effect, "advice": "check the disk"}
+            log.warning("lanes_stuck", seconds=round(lanes_s, 1), **facts)
+        elif lanes_told_s and not lanes_s:
+            log.info("lanes_go_on", seconds_min=round(lanes_told_s, 1))
+        lanes_told_s = lanes_s
 
 
 async def reopen(core: Core) -> None:

@@ -6,6 +6,7 @@
 | the write-ahead log cannot be written: it failed | a file of it was |
 | the same: the volume has no room for its next file | that is made |
 | a write to it, with its sync, does not end | it does |
+| no lane comes free: the disk does not answer reads | one does |
 | the metadata cannot be written | they are settled |
 | the volume has less room than ROOM_MIN, or for fewer files than FILES_MIN | there is more |
 | the volume lets no file be opened for writing: it is read-only, or was shut down | it does |
@@ -50,6 +51,8 @@ async def why_not_ready(core: Core) -> list[str]:
         why.append(f"the write-ahead log is stuck: a write has not ended for {wal.stuck_s:.0f} s")
     if (unsettled := manager.why_unsettled) is not None:
         why.append(f"the metadata cannot be written: {unsettled}")
+    if (stuck := core.lanes.why_stuck) is not None:
+        return [*why, stuck]  # nor would it say anything of the volume
     return why + await why_volume_full(core)
 
 

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.limits import VENDOR_CONTAINERS_COUNT_MAX
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
@@ -71,7 +72,9 @@ async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: mem
 
 
 async def server_info(core: Core, peer: Peer, body: Body) -> Body:
-    """What this broker is and how it is doing."""
+    """What this broker is and how it is doing.  Raises Refused where that cannot be found out."""
+    if (stuck := core.lanes.why_stuck) is not None:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, stuck)
     config = core.config
     report = core.topics.manager.report
     storage = await core.lanes.run(core.topics.manager.statistics)

@@ -144,22 +144,23 @@ def describe(name: str, watch: bool, interval_s: float, as_json: bool, bootstrap
       segbroker group describe billing --watch
     """
     ages = Ages(bootstrap)
-    with ended_by_reader(), open_admin(bootstrap) as admin:
+    with open_admin(bootstrap) as admin:
         if not watch:
             facts = facts_of(admin, name, ages)
             click.echo(json.dumps(facts, indent=2) if as_json else "\n".join(_described(facts)))
             if (unserved := failure_of(admin, unserved_in([facts]))) is not None:
                 raise unserved
             return
-        while True:
-            facts = facts_of(admin, name, ages)
-            if as_json:
-                click.echo(json.dumps(facts))
-            else:
-                click.clear()  # of a terminal; nothing elsewhere
-                click.echo("\n".join([*_described(facts), ""]))
-            sys.stdout.flush()
-            time.sleep(interval_s)
+        with ended_by_reader():
+            while True:
+                facts = facts_of(admin, name, ages)
+                if as_json:
+                    click.echo(json.dumps(facts))
+                else:
+                    click.clear()  # of a terminal; nothing elsewhere
+                    click.echo("\n".join([*_described(facts), ""]))
+                sys.stdout.flush()
+                time.sleep(interval_s)
 
 
 def _described(facts: Facts) -> Iterator[str]:

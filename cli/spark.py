@@ -13,7 +13,7 @@ import click
 
 from .command import AnyCallable, Group, bootstrap_option, note
 from .properties import resolved
-from .spark_rows import print_rows
+from .spark_rows import LIMIT_MAX, print_rows
 from .spark_session import spark_session
 from .words import plural
 
@@ -293,7 +293,7 @@ def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  #
 )
 @click.option(
     "--limit",
-    type=click.IntRange(0),
+    type=click.IntRange(0, LIMIT_MAX),
     metavar="N",
     default=1000,
     show_default=True,
@@ -320,8 +320,10 @@ def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> 
         began = time.monotonic()
         skips_lost = options["on_gap"] == "skip"
         frame = ask(session, _broker(bootstrap), query, skips_lost=skips_lost)
-        rows = print_rows(frame if not limit else frame.limit(limit), output)
+        rows, has_more = print_rows(frame, output, limit)
         note(f"{plural(rows, 'row')} in {time.monotonic() - began:.1f} s")
+        if has_more:
+            note("there are more rows: --limit 0 prints all")
 
 
 def _broker(bootstrap: str) -> "Broker":

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
+LIMIT_MAX: Final = (1 << 31) - 2
+"""One more is asked for, and Spark has 32 bits for that."""
 
-def print_rows(frame: "DataFrame", output: str) -> int:
-    """Print all rows of frame, as `table` or `json`; returns how many they were.
 
+def print_rows(frame: "DataFrame", output: str, limit: int) -> tuple[int, bool]:
+    """Print rows of frame, as `table` or `json`; returns how many, and whether there are more.
+
+    limit: at most so many; 0: all, else at most LIMIT_MAX.
     Raises Failure of USAGE for `json` and columns that share a name.
     """
-    frame = _with_times_as_text(frame)
+    frame = _with_times_as_text(frame.limit(limit + 1) if limit else frame)
     if output == "json":
         twice = [name for name, count in Counter(frame.columns).items() if count > 1]
         if twice:
@@ -31,10 +35,13 @@ def print_rows(frame: "DataFrame", output: str) -> int:
             raise Failure(sentence, ExitCode.USAGE, f"name them, as SELECT a.{twice[0]} AS other")
         count = 0
         for row in frame.toLocalIterator():
+            if limit and count == limit:
+                return count, True
             click.echo(json.dumps(_json(row.asDict(recursive=True)), default=_plain))
             count += 1
-        return count
-    rows = frame.collect()
+        return count, False
+    found = frame.collect()
+    rows = found[:limit] if limit else found
     numbers = {
         column
         for column, (_, kind) in enumerate(frame.dtypes)
@@ -43,7 +50,7 @@ def print_rows(frame: "DataFrame", output: str) -> int:
     cells = [tuple(map(_cell, row)) for row in rows]
     for line in table_lines(frame.columns, cells, numbers=numbers):
         click.echo(line)
-    return len(rows)
+    return len(rows), len(rows) < len(found)
 
 
 def _with_times_as_text(frame: "DataFrame") -> "DataFrame":

@@ -414,8 +414,10 @@ def _is_skipped(header: BatchHeader, aborted_producers: set[int]) -> bool:
 
 def _take_link(address: Address, client: ClientOptions) -> Link:
     link = LINKS.pop((address, client.client_id, client.security), None)
-    if link is not None and link.is_idle:
-        return link
+    if link is not None:
+        if link.is_idle:
+            return link
+        link.close()  # the broker has hung up
     return Link(address, client.client_id, client.request_timeout_ms, client.security)
 
 

@@ -15,7 +15,7 @@ operation on a disk is worse than a late one.
 """
 
 from collections.abc import Callable
-from typing import TypeVar, TypeVarTuple
+from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
@@ -25,11 +25,14 @@ from .workers import Workers
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+STUCK_S: Final = 10.0
+"""Longer than what a disk takes that works."""
+
 
 class Lanes:
     """A fixed number of threads for blocking work."""
 
-    __slots__ = ("_computing", "_limiter", "_searching", "_workers")
+    __slots__ = ("_computing", "_limiter", "_searching", "_taken_at", "_workers")
 
     def __init__(self, threads: int) -> None:
         """Raises RuntimeError: the system gives no further thread."""
@@ -37,17 +40,39 @@ class Lanes:
         self._limiter = trio.CapacityLimiter(threads)
         self._computing = trio.CapacityLimiter(max(1, threads // 2))
         self._searching = AddressTurns(max(1, threads // 2))
+        self._taken_at = 0.0
 
     @property
     def busy(self) -> int:
         """How many threads are working."""
         return int(self._limiter.borrowed_tokens)
 
+    @property
+    def stuck_s(self) -> float:
+        """For how many seconds none has come free, from STUCK_S on; else 0: who asks for one then
+        waits for a disk that does not answer."""
+        if self._limiter.available_tokens:
+            return 0.0
+        seconds = trio.current_time() - self._taken_at
+        return seconds if seconds >= STUCK_S else 0.0
+
+    @property
+    def why_stuck(self) -> str | None:
+        """The same in words; None: one is free, or was a moment ago."""
+        seconds, count = self.stuck_s, self.busy
+        if not seconds:
+            return None
+        return (
+            f"the disk does not answer: none of the {count} threads for it has come free for"
+            f" {seconds:.0f} s"
+        )
+
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """`function(*args)` in a thread; its exceptions come out here.
 
         Raises trio.ClosedResourceError: behind `close`, also for who waited for a thread then."""
         async with self._limiter:
+            self._taken_at = trio.current_time()
             return await self._workers.run(function, *args)
 
     async def compute(self, function: Callable[[*Ts], T], *args: *Ts) -> T:

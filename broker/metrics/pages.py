@@ -95,6 +95,8 @@ class Pages:
         core, gathering = self._core, self._gathering
         if core is None or gathering is None:
             return sentence(503, STARTING)
+        if (stuck := core.lanes.why_stuck) is not None:
+            return sentence(503, stuck)
         made_before = self._made_count
         async with self._making:
             if self._made_count == made_before:

@@ -8,19 +8,21 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, cast
 
 import pytest
 import trio
 
 from segbroker.broker.address import join_address
 from segbroker.broker.configuration.config import BrokerConfig, InvalidConfig, merge
+from segbroker.broker.loop import lanes
 from segbroker.broker.metrics import http_connection
 from segbroker.broker.metrics.exposition import OPEN, PLAIN, preferred
 from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
 from segbroker.broker.metrics.numbers import Numbers
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage
 from segbroker.segments.disk.storage import Space
 
@@ -392,6 +394,39 @@ async def test_a_broker_whose_disk_does_not_answer_is_not_ready_until_it_does(
         disk.syncs.set()
         await until_ready(broker)
         await becomes(lambda: bool(events.named("wal_goes_on")))
+
+
+async def test_a_broker_whose_disk_answers_no_read_says_so(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, lanes=2, metrics_listen=PAGE) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+        trio.open_nursery() as nursery,
+    ):
+        await client.create("t")
+        await client.produce("t", b"v")
+        disk.cached = False
+        disk.reads.clear()
+        nursery.start_soon(first.fetch, "t", 0)
+        nursery.start_soon(second.fetch, "t", 0)
+        await becomes(lambda: broker.core.lanes.busy == 2)
+        monkeypatch.setattr(lanes, "STUCK_S", 1e-9)
+        why = "the disk does not answer: none of the 2 threads for it has come free for 0 s"
+        for page in (b"/health/ready", b"/metrics"):
+            answer = await exchange(broker, get(page, LAST))
+            assert answer.startswith(b"HTTP/1.1 503")
+            assert answer.endswith(b"\r\n\r\n" + why.encode() + b"\n")
+        info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+        assert cast(dict[str, object], info["error"])["detail"] == why
+        await becomes(lambda: bool(events.named("lanes_stuck")))
+        monkeypatch.undo()
+        disk.reads.set()
+        await until_ready(broker)
+        await becomes(lambda: bool(events.named("lanes_go_on")))
 
 
 class SmallDisk(MemoryStorage):

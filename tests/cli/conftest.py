@@ -54,6 +54,17 @@ def in_process(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[
     return subprocess.CompletedProcess(words, run.exit_code, run.stdout_bytes, run.stderr_bytes)
 
 
+def start(daemon: Daemon, *words: str, stdout: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+    """The command, running, with pipes."""
+    return subprocess.Popen(
+        [*COMMAND, *words, "-b", daemon.address],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+
+
 def shown(leader: int, follower: int) -> bytes:
     """All that was written to a terminal of which this process has both ends; closes the follower.
 

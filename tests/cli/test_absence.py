@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..support.daemon import Daemon, running
-from .conftest import COMMAND, environment, segbroker
+from .conftest import segbroker, start
 
 AWAY, BACK = b"cannot be reached", b"can be reached again"
 
@@ -14,13 +14,7 @@ AWAY, BACK = b"cannot be reached", b"can be reached again"
 @contextmanager
 def started(daemon: Daemon, *words: str) -> "Iterator[subprocess.Popen[bytes]]":
     """The command, with its three streams; ended by SIGTERM."""
-    process = subprocess.Popen(
-        [*COMMAND, *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(SEGBROKER_BOOTSTRAP=daemon.address),
-    )
+    process = start(daemon, *words)
     try:
         yield process
     finally:

@@ -78,7 +78,7 @@ def test_a_closed_stream_is_an_error_in_a_sentence(redirection: str, says: bytes
 def test_a_help_that_nobody_reads_is_no_failure(words: str) -> None:
     over, end = os.pipe()
     os.close(over)  # `| true`
-    command = [sys.executable, "-m", "segbroker.cli", *words.split()]
+    command = [*COMMAND, *words.split()]
     with open(end, "wb") as nobody:
         run = subprocess.run(
             command, env=environment(), stdout=nobody, stderr=subprocess.PIPE, check=False
@@ -115,7 +115,7 @@ def test_findings_that_cannot_be_written_are_not_a_full_disk_of_the_data(tmp_pat
 
 def _ends_on_full_output(words: list[str], folder: Path, done: str = "") -> None:
     """done: what is said before of what was done all the same."""
-    command = [sys.executable, "-m", "segbroker.cli", *words]
+    command = [*COMMAND, *words]
     with open("/dev/full", "wb") as full:
         ended = subprocess.run(
             command,

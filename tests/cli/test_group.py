@@ -1,9 +1,8 @@
 """`segbroker group` against a real daemon, with a consumer of another make in the group."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from segbroker import client as segbroker
 from segbroker.cli.exit_codes import ExitCode
 
 from ..support.daemon import Daemon, running
-from .conftest import Run, in_process
+from .conftest import Run, in_process, start
 
 DEADLINE_S = 60
 
@@ -297,11 +296,7 @@ def test_a_group_is_watched_until_ctrl_c(run: Run, topic: str, daemon: Daemon) -
     run("topic", "create", topic, "--partitions", "1")
     run("produce", topic, stdin=b"".join(b"%d\n" % n for n in range(5)))
     run("group", "seek", topic, topic, "start")
-    command = [sys.executable, "-m", "segbroker.cli", "group", "describe", topic, "--watch"]
-    flags = ["--json", "--interval", "0.1", "-b", daemon.address]
-    watch = subprocess.Popen(
-        [*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    watch = start(daemon, "group", "describe", topic, "--watch", "--json", "--interval", "0.1")
     assert watch.stdout is not None
     assert json.loads(watch.stdout.readline())["lag"] == 5
     run("group", "seek", topic, topic, "--", "+3")
@@ -310,7 +305,7 @@ def test_a_group_is_watched_until_ctrl_c(run: Run, topic: str, daemon: Daemon) -
     assert lag == 2
     watch.send_signal(signal.SIGINT)
     _, errors = watch.communicate(timeout=DEADLINE_S)
-    assert (watch.returncode, errors) == (ExitCode.INTERRUPTED, "")
+    assert (watch.returncode, errors) == (ExitCode.INTERRUPTED, b"")
 
 
 def test_a_watch_ends_with_its_reader_and_not_with_the_next_look(
@@ -318,9 +313,7 @@ def test_a_watch_ends_with_its_reader_and_not_with_the_next_look(
 ) -> None:
     run("topic", "create", topic, "--partitions", "1")
     run("group", "seek", topic, topic, "start")
-    command = [sys.executable, "-m", "segbroker.cli", "group", "describe", topic, "--watch"]
-    flags = ["--json", "--interval", "3600", "-b", daemon.address]
-    watch = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    watch = start(daemon, "group", "describe", topic, "--watch", "--json", "--interval", "3600")
     try:
         assert watch.stdout is not None
         assert json.loads(watch.stdout.readline())["group"] == topic
@@ -331,6 +324,17 @@ def test_a_watch_ends_with_its_reader_and_not_with_the_next_look(
     finally:
         watch.kill()
         watch.communicate()
+
+
+def test_what_fails_is_told_though_nobody_reads_the_output(run: Run, daemon: Daemon) -> None:
+    """`group describe nothing | true`: there is nobody to end with but who watches."""
+    command = [sys.executable, "-m", "segbroker.cli", "group", "describe", "no-such-group"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as output:
+        told = subprocess.run([*command, "-b", daemon.address], stdout=output, stderr=-1)
+    assert b"no-such-group" in told.stderr
+    assert told.returncode == ExitCode.NOT_FOUND
 
 
 def test_a_group_of_the_consumer_protocol_is_described(

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from segbroker.client import Consumer, Producer
 
 from ..support.daemon import launch, ready, running, start
 from ..support.scrape import scrape
-from .conftest import segbroker
+from .conftest import COMMAND, segbroker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 
@@ -56,9 +55,7 @@ def test_a_log_that_is_cut_off_while_the_broker_writes_it_begins_with_the_next_l
     words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
     log = tmp_path / "broker.log"
     with log.open("w") as sink:  # as by `2> broker.log`, which appends nothing
-        process = subprocess.Popen(
-            [sys.executable, "-m", "segbroker.cli", *words], stdout=subprocess.PIPE, stderr=sink
-        )
+        process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=sink)
     with process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"segbroker listening on ")

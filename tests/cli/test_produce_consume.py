@@ -12,9 +12,8 @@ import socket
 import subprocess
 import sys
 import termios
-import time
 from base64 import b64encode
-from typing import BinaryIO
+from typing import IO
 
 import pytest
 
@@ -22,20 +21,9 @@ from segbroker.client import Admin, Producer
 
 from ..support.daemon import Daemon
 from ..support.waiting import until
-from .conftest import COMMAND, TIMEOUT_S, Run, environment, shown
+from .conftest import COMMAND, TIMEOUT_S, Run, environment, shown, start
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def start(daemon: Daemon, *words: str, stdout: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
-    """The command, running, with pipes."""
-    return subprocess.Popen(
-        [*COMMAND, *words, "-b", daemon.address],
-        stdin=subprocess.PIPE,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    )
 
 
 def fill(daemon: Daemon, topic: str, count: int = 10, partitions: int = 1) -> None:
@@ -303,7 +291,7 @@ def test_ctrl_c_within_the_writing_of_a_batch_has_nothing_written_twice(
     assert (reader.returncode, said) == (130, b"")
 
 
-def _waiting_in(pipe: BinaryIO) -> int:
+def _waiting_in(pipe: IO[bytes]) -> int:
     """How many bytes can be read now."""
     count = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
     return int.from_bytes(count, sys.byteorder)
@@ -410,12 +398,9 @@ def test_a_signal_that_does_not_interrupt_the_wait_for_input_ends_it_all_the_sam
 
 def wait_until_read(process: "subprocess.Popen[bytes]") -> None:
     """Until nothing is left in the pipe to a process."""
-    assert process.stdin is not None
-    deadline = time.monotonic() + TIMEOUT_S
-    left = b"?"
-    while left != bytes(4):
-        assert time.monotonic() < deadline, "the line was never read"
-        left = fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4))
+    pipe = process.stdin
+    assert pipe is not None
+    until(lambda: _waiting_in(pipe) == 0)
 
 
 def test_a_reader_that_goes_away_ends_the_consumer_with_0_even_when_nothing_comes(

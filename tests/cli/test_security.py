@@ -5,7 +5,6 @@ import os
 import pwd
 import resource
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from segbroker.cli.main import segbroker
 
 from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
+from .conftest import COMMAND
 
 PASSWORD = "wonderland"
 
@@ -89,7 +89,7 @@ def test_every_command_that_connects_takes_properties(
         (["consume", "greetings", "-e", *how], "", "hello\n"),
     ):
         run = subprocess.run(
-            [sys.executable, "-m", "segbroker.cli", *words],
+            [*COMMAND, *words],
             input=stdin,
             capture_output=True,
             text=True,
@@ -209,7 +209,7 @@ def test_a_context_is_not_replaced_by_accident(shell: Shell) -> None:
 
 
 def test_contexts_that_are_stored_at_one_moment_are_all_there(shell: Shell) -> None:
-    words = [sys.executable, "-m", "segbroker.cli", "context", "add", "-b", "host:1"]
+    words = [*COMMAND, "context", "add", "-b", "host:1"]
     given = {name: value for name, value in shell.environment.items() if value is not None}
     several = [
         subprocess.Popen([*words, f"c{number}"], env=os.environ | given, stderr=subprocess.DEVNULL)

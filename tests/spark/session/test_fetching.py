@@ -17,7 +17,7 @@ from segbroker.spark.loss import Lost
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import SourceOptions, parse_options
 
-from ...support.waiting import within_one_of
+from ...support.waiting import until, within_one_of
 from ..batches import batch, end_marker
 from ..jar import JarReader
 from ..scripted_broker import TOPIC, Fault, ScriptedBroker, fetched, with_peer_gone
@@ -78,6 +78,19 @@ def test_a_connection_is_kept_for_the_next_task(read: Read) -> None:
         read(broker, 0, 50)
         read(broker, 0, 50)
         assert broker.connections_count == 1
+
+
+def test_a_connection_on_which_the_broker_hung_up_meanwhile_is_closed() -> None:
+    with ScriptedBroker(two_at_a_time).running() as broker:
+        task = Task(OffsetRange(TOPIC, 0, 0, 50), broker.address)
+        assert len(list(RangeFetcher(options_of(broker), task).batches())) == 5
+        kept = fetching.LINKS[broker.address, "segbroker-spark", None]
+        with_peer_gone(broker.peers[0])
+        until(lambda: not kept.is_idle)
+        assert kept.is_open, "nobody has looked"
+        assert len(list(RangeFetcher(options_of(broker), task).batches())) == 5
+        assert not kept.is_open
+        assert broker.connections_count == 2
 
 
 def test_a_connection_with_a_reply_on_its_way_is_not_kept(read: Read) -> None:

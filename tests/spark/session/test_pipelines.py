@@ -693,6 +693,16 @@ def test_each_row_of_sql_is_an_object_of_json_whatever_is_in_it(command: Command
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
+def test_rows_that_are_not_printed_are_told_of(command: Command, output: str) -> None:
+    for words, count in (("--limit", "3"), 3), (("--limit", "4"), 4), (("--limit", "0"), 4):
+        out = command("sql", "SELECT id FROM range(4)", "--format", output, *words)
+        assert len(out.splitlines()) == count + (output == "table")
+        assert f"{count} rows in " in command.said
+        assert ("there are more rows" in command.said) is (count < 4)
+    command.refused("sql", "SELECT 1", "--limit", str(1 << 31), code=2)
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
 def test_times_are_those_of_the_session_in_any_year_wherever_they_are_in_a_row(
     spark: "SparkSession", command: Command, output: str
 ) -> None:

@@ -110,9 +110,7 @@ final class Cluster {
         reply.count();
         reply.int32();
         int code = reply.int16();
-        if (code != LinkError.NONE) {
-            throw LinkError.of(code, "topic '" + topic + "' partition " + partition);
-        }
+        LinkError.check(code, "topic '" + topic + "' partition " + partition);
         reply.int64();
         return reply.int64();
     }
@@ -145,38 +143,29 @@ final class Cluster {
         } else {
             request.int32(1).text(topic).int8(0);
         }
-        Reply reply = link.ask(request, client.requestTimeoutMs());
-        if (hasIds) {
-            reply.skipTags();
-        }
+        Reply reply = link.ask(request, client.requestTimeoutMs()).flexible(hasIds);
+        reply.skipTags();
         reply.int32();
         Map<Integer, ScanTask.Address> nodes = new HashMap<>();
-        for (int left = hasIds ? reply.compactCount() : reply.count(); left > 0; left--) {
+        for (int left = reply.count(); left > 0; left--) {
             int node = reply.int32();
-            String host = hasIds ? reply.compactText() : reply.text();
-            nodes.put(node, new ScanTask.Address(host, reply.int32()));
-            if (hasIds) {
-                reply.compactText();
-                reply.skipTags();
-            } else {
-                reply.text();
-            }
+            nodes.put(node, new ScanTask.Address(reply.text(), reply.int32()));
+            reply.text();
+            reply.skipTags();
         }
         brokers = new LinkedHashSet<>(nodes.values());
-        String cluster = hasIds ? reply.compactText() : reply.text();
+        String cluster = reply.text();
         reply.int32();
-        int topics = hasIds ? reply.compactCount() : reply.count();
+        int topics = reply.count();
         if (topics != 1) {
             throw new LinkError(false, topics + " topics in the metadata of one, of cluster " + cluster);
         }
         int code = reply.int16();
-        String name = hasIds ? reply.compactText() : reply.text();
+        String name = reply.text();
         if (code == LinkError.UNKNOWN_TOPIC_OR_PARTITION) {
             return null;
         }
-        if (code != LinkError.NONE) {
-            throw LinkError.of(code, "topic '" + name + "'");
-        }
+        LinkError.check(code, "topic '" + name + "'");
         UUID id = hasIds ? reply.uuid() : NO_ID;
         reply.int8();
         return new Leader(leaderOf(reply, hasIds, topic, partition, nodes), NO_ID.equals(id) ? null : id);
@@ -189,7 +178,7 @@ final class Cluster {
             int partition,
             Map<Integer, ScanTask.Address> nodes)
             throws LinkError {
-        for (int left = hasIds ? reply.compactCount() : reply.count(); left > 0; left--) {
+        for (int left = reply.count(); left > 0; left--) {
             reply.int16();
             int index = reply.int32();
             ScanTask.Address leader = nodes.get(reply.int32());
@@ -198,11 +187,9 @@ final class Cluster {
             }
             // Replicas and those in sync, and with ids those that are offline.
             for (int lists = hasIds ? 3 : 2; lists > 0; lists--) {
-                reply.skip(4 * (hasIds ? reply.compactCount() : reply.count()));
+                reply.skip(4 * reply.count());
             }
-            if (hasIds) {
-                reply.skipTags();
-            }
+            reply.skipTags();
             if (index == partition) {
                 if (leader == null) {
                     String about = "topic '" + topic + "' partition " + partition + " has no leader";

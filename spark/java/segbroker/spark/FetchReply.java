@@ -63,27 +63,21 @@ record FetchReply(
      */
     static FetchReply parse(Reply reply, int version, String about) throws LinkError {
         boolean isById = version >= BY_ID;
-        if (isById) {
-            reply.skipTags();
-        }
+        reply.flexible(isById).skipTags();
         reply.int32();
         if (version >= 7) {
-            int code = reply.int16();
-            if (code != LinkError.NONE) {
-                throw LinkError.of(code, about);
-            }
+            LinkError.check(reply.int16(), about);
             reply.int32();
         }
-        if ((isById ? reply.compactCount() : reply.count()) == 0) {
+        if (reply.count() == 0) {
             return null;
         }
         if (isById) {
             reply.uuid();
-            reply.compactCount();
         } else {
             reply.text();
-            reply.count();
         }
+        reply.count();
         reply.int32();
         int code = reply.int16();
         long highWatermark = reply.int64();
@@ -92,18 +86,16 @@ record FetchReply(
             reply.int64();
         }
         List<Aborted> aborted = new ArrayList<>();
-        for (int left = isById ? reply.compactCount() : reply.count(); left > 0; left--) {
+        for (int left = reply.count(); left > 0; left--) {
             long producerId = reply.int64();
             aborted.add(new Aborted(reply.int64(), producerId));
-            if (isById) {
-                reply.skipTags();
-            }
+            reply.skipTags();
         }
         aborted.sort(Comparator.comparingLong(Aborted::firstOffset));
         if (version >= 11) {
             reply.int32();
         }
-        int size = isById ? reply.compactCount() : Math.max(0, reply.int32());
+        int size = reply.count();
         int start = reply.skip(size);
         return new FetchReply(code, reply.data, start, start + size, highWatermark, stableEnd, aborted);
     }

@@ -139,15 +139,11 @@ final class Link implements AutoCloseable {
         if (code == LinkError.UNSUPPORTED_VERSION && version > 0) {
             return false;
         }
-        if (code != LinkError.NONE) {
-            throw LinkError.of(code, "ApiVersions");
-        }
-        int count = version >= 3 ? reply.compactCount() : reply.count();
-        for (int n = 0; n < count; n++) {
+        LinkError.check(code, "ApiVersions");
+        reply.flexible(version >= 3);
+        for (int left = reply.count(); left > 0; left--) {
             versions.put(reply.int16(), new Range(reply.int16(), reply.int16()));
-            if (version >= 3) {
-                reply.skipTags();
-            }
+            reply.skipTags();
         }
         return true;
     }

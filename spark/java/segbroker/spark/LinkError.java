@@ -56,4 +56,11 @@ final class LinkError extends Exception {
         Code known = CODES.getOrDefault(code, new Code(false, "error code " + code));
         return new LinkError(known.retryable, about + ": " + known.words);
     }
+
+    /** Throw the error of a wire code, unless it is that of success. */
+    static void check(int code, String about) throws LinkError {
+        if (code != NONE) {
+            throw of(code, about);
+        }
+    }
 }

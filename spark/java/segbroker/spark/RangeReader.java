@@ -154,9 +154,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
             skipWhatIsLost();
             return null;
         }
-        if (found.code() != LinkError.NONE) {
-            throw LinkError.of(found.code(), about);
-        }
+        LinkError.check(found.code(), about);
         return found;
     }
 

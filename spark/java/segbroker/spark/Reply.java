@@ -16,10 +16,17 @@ final class Reply {
     final byte[] data;
 
     private final ByteBuffer in;
+    private boolean isFlexible;
 
     Reply(byte[] data, int start, int end) {
         this.data = data;
         in = ByteBuffer.wrap(data, start, end - start);
+    }
+
+    /** How what follows is written: with compact counts and sizes, and with tagged fields, or not. */
+    Reply flexible(boolean isFlexible) {
+        this.isFlexible = isFlexible;
+        return this;
     }
 
     int int8() {
@@ -38,27 +45,18 @@ final class Reply {
         return in.getLong();
     }
 
-    /** The number of elements that follow; null counts as none. */
+    /** The number of elements, or of bytes, that follow; null counts as none. */
     int count() {
-        int count = in.getInt();
+        int count = isFlexible ? varint() - 1 : in.getInt();
         if (count > in.remaining()) {
             throw new BufferUnderflowException();
         }
         return Math.max(0, count);
     }
 
-    /** The same as compact arrays have it. */
-    int compactCount() {
-        int count = varint() - 1;
-        if (count > in.remaining()) {
-            throw new BufferUnderflowException();
-        }
-        return Math.max(0, count);
-    }
-
-    /** Pass over tagged fields. */
+    /** Pass over tagged fields, where there can be any. */
     void skipTags() {
-        for (int count = varint(); count > 0; count--) {
+        for (int count = isFlexible ? varint() : 0; count > 0; count--) {
             varint();
             skip(varint());
         }
@@ -78,13 +76,7 @@ final class Reply {
 
     /** A string, or null. */
     String text() {
-        int size = in.getShort();
-        return size < 0 ? null : new String(taken(size), StandardCharsets.UTF_8);
-    }
-
-    /** A compact string, or null. */
-    String compactText() {
-        int size = varint() - 1;
+        int size = isFlexible ? varint() - 1 : in.getShort();
         return size < 0 ? null : new String(taken(size), StandardCharsets.UTF_8);
     }
 
