@@ -308,7 +308,7 @@ class DiskManager:
         settled = list(ends_of_unopened(vouched, self.topics, self._resuming))
         is_synced = True
         for handler, failure in self.partitions.close_all():
-            is_synced = is_synced and not handler.has_unsynced
+            is_synced = is_synced and not (handler.has_unsynced or handler.is_in_doubt)
             settled += end_of(handler, self._known)
             if failure is not None:
                 failures.append(failure)
