@@ -293,6 +293,7 @@ class AsyncDriver(Driver):
                 hurry()
                 await self._hurry(completion, HURRIED_MS)
                 raise
+            completion.result()
 
     async def call_last(self, generator: Call[T], timeout_ms: int) -> None:
         """Run a call in a task that is being cancelled, as far as it gets within `timeout_ms`."""

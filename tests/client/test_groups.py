@@ -36,6 +36,7 @@ from segbroker.client import (
 from segbroker.client import async_consumer as async_consumer_module
 from segbroker.client import consumer as consumer_module
 from segbroker.client.classic_membership import ClassicMembership
+from segbroker.client.group_commits import Commits
 from segbroker.client.group_events import Events, News
 
 from ..support.daemon import Daemon, running, start
@@ -1544,6 +1545,34 @@ def test_cancelling_ends_an_async_member_at_once_and_it_leaves(
         return has_said_goodbye(daemon.address, filled, group)
 
     assert any(said_goodbye(f"{filled}-{number}") for number in range(TRIES))
+
+
+def test_a_last_commit_that_there_is_no_memory_for_is_told(
+    daemon: Daemon, filled: str, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By both makes alike: who hears nothing takes it for committed."""
+
+    def has_no_memory(*_: object) -> object:
+        monkeypatch.undo()
+        raise MemoryError
+
+    def use_up_memory() -> None:
+        monkeypatch.setattr(Commits, "gone_past", has_no_memory)
+
+    with (  # noqa: PT012
+        pytest.raises(MemoryError),
+        Consumer(daemon.address, filled, group=filled) as consumer,
+    ):
+        assert consumer.poll(timeout_ms=60_000)
+        use_up_memory()
+
+    async def main() -> None:
+        async with AsyncConsumer(daemon.address, filled, group=filled) as consumer:
+            assert await consumer.poll(timeout_ms=60_000)
+            use_up_memory()
+
+    with pytest.raises(MemoryError):
+        run(main)
 
 
 @pytest.mark.parametrize("where", ["before", "in a callback", "while it leaves"])
