@@ -8,6 +8,7 @@ Invariant: where an earlier version has begun, the pipeline goes on.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from segbroker.client import Admin
@@ -53,11 +54,8 @@ def of_import(
         place = beside(spark, path, f"import-{topic}-{cluster_id}")
     if exists(spark, f"{place}/metadata"):  # of one that knew no topics made again
         return place, None
-    cluster = Cluster(client, creates_topics=True)
-    try:
+    with closing(Cluster(client, creates_topics=True)) as cluster:
         found = cluster.layout(Subscribe((topic,))).get(topic)
-    finally:
-        cluster.close()
     if found is None:  # a query that begins would leave its place
         raise SinkError(no_topic(topic))
     if found.topic_id is None:

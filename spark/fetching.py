@@ -32,6 +32,7 @@ with read_committed, the batches of aborted transactions only move the position.
 import logging
 import time
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from random import Random
 from uuid import UUID
@@ -129,13 +130,10 @@ class RangeFetcher:
 
         Raises DataLoss, SourceUnavailable, SourceError.
         """
-        found = self.batches_and_losses()
-        try:
+        with closing(self.batches_and_losses()) as found:
             for item in found:
                 if isinstance(item, RecordBatch):
                     yield item
-        finally:
-            found.close()
 
     def batches_and_losses(self) -> Generator[RecordBatch | Lost]:
         """The same, and what is found lost on the way, where it would stand.
