@@ -145,7 +145,7 @@ class _Writer:
         if place.batch is None:
             return False
         with closing(Cluster(self._options.client)) as cluster:
-            last = last_batch(cluster, place.query, self._options.client.request_timeout_ms)
+            last = last_batch(cluster, place.query)
         if last is None or place.batch > last:
             return False
         if place.is_stream:
@@ -164,12 +164,10 @@ class _Writer:
         (query,) = queries
         assert query is not None
         with closing(Cluster(self._options.client)) as cluster:
-            committed = commit_batch(
-                cluster, query, batch, identities, self._options.client.request_timeout_ms
-            )
+            committed = commit_batch(cluster, query, batch, identities)
             self._forget(cluster, messages)
             if committed is not Committed.NOW and any(each.is_stream for each in found):
-                last = last_batch(cluster, query, self._options.client.request_timeout_ms)
+                last = last_batch(cluster, query)
                 _refuse_older(query, batch, batch if last is None else last)
             if committed is Committed.BEFORE:
                 log.warning(REPEATED, batch, query)
@@ -190,7 +188,7 @@ class _Writer:
             for partition in range(len(messages))
             for attempt in range(count)
         ]
-        forget(cluster, query, names, self._options.client.request_timeout_ms)
+        forget(cluster, query, names)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Give up what the tasks that succeeded have written.
@@ -208,7 +206,7 @@ class _Writer:
     def _is_aborted(self, cluster: Cluster, identity: Identity) -> bool:
         """Abort one, or say that it is left to its time; False: no broker answers at all."""
         try:
-            abort(cluster, identity, self._options.client.request_timeout_ms)
+            abort(cluster, identity)
         except SourceUnavailable as exc:
             log.warning("abandoned transactions end by kafka.transaction.timeout.ms: %s", exc)
             return isinstance(exc.__cause__, SegbrokerError) and not exc.__cause__.retryable
