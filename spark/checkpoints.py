@@ -85,7 +85,9 @@ def beside(spark: "SparkSession", path: str, name: str) -> str:
     letters = set("*") if exists(spark, path) else set("*?[{")
     patterns = [n for n, part in enumerate(parts) if letters & set(part)]
     last = len(parts) - 1
-    place = _within(parts, last if last in patterns or "." in parts[last] else len(parts), name)
+    # A folder with a dot in its name was taken for a file by earlier versions.
+    is_file = last in patterns or "." in parts[last] or exists(spark, path, is_file=True)
+    place = _within(parts, last if is_file else len(parts), name)
     if not patterns or exists(spark, f"{place}/metadata"):
         return place
     return _within(parts, patterns[0], name)
