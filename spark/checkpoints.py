@@ -8,6 +8,7 @@ Invariant: where an earlier version has begun, the pipeline goes on.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from segbroker.client import Admin
@@ -53,11 +54,8 @@ def of_import(
         place = beside(spark, path, f"import-{topic}-{cluster_id}")
     if exists(spark, f"{place}/metadata"):  # of one that knew no topics made again
         return place, None
-    cluster = Cluster(client, creates_topics=True)
-    try:
+    with closing(Cluster(client, creates_topics=True)) as cluster:
         found = cluster.layout(Subscribe((topic,))).get(topic)
-    finally:
-        cluster.close()
     if found is None:  # a query that begins would leave its place
         raise SinkError(no_topic(topic))
     if found.topic_id is None:
@@ -87,7 +85,9 @@ def beside(spark: "SparkSession", path: str, name: str) -> str:
     letters = set("*") if exists(spark, path) else set("*?[{")
     patterns = [n for n, part in enumerate(parts) if letters & set(part)]
     last = len(parts) - 1
-    place = _within(parts, last if last in patterns or "." in parts[last] else len(parts), name)
+    # A folder with a dot in its name was taken for a file by earlier versions.
+    is_file = last in patterns or "." in parts[last] or exists(spark, path, is_file=True)
+    place = _within(parts, last if is_file else len(parts), name)
     if not patterns or exists(spark, f"{place}/metadata"):
         return place
     return _within(parts, patterns[0], name)

@@ -90,8 +90,7 @@ class Cluster:
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._creates_topics)
 
         def look() -> Layout:
-            timeout_ms = self._options.request_timeout_ms
-            reply = self.at_any(lambda link: link.ask(request, MetadataResponse, timeout_ms))
+            reply = self.at_any(lambda link: link.ask(request, MetadataResponse))
             brokers = {row.node_id: (row.host, row.port) for row in reply.brokers}
             self._brokers = [*brokers.values()] or self._brokers
             found: dict[str, TopicLayout] = {}
@@ -178,9 +177,7 @@ class Cluster:
         if link is None or not link.is_idle:
             if link is not None:
                 link.close()
-            options = self._options
-            link = Link(address, options.client_id, options.request_timeout_ms, options.security)
-            self._links[address] = link
+            link = self._links[address] = Link(address, self._options)
         return link
 
     def at_any(self, ask: Callable[[Link], T]) -> T:
@@ -283,9 +280,7 @@ class Cluster:
                     for topic, partitions in topics.items()
                 ],
             )
-            reply = self.link(leader).ask(
-                request, ListOffsetsResponse, self._options.request_timeout_ms
-            )
+            reply = self.link(leader).ask(request, ListOffsetsResponse)
             for row in reply.topics:
                 for part in row.partitions:
                     about = f"topic {row.name!r} partition {part.partition_index}"
@@ -309,7 +304,7 @@ class Cluster:
         for leader, asked in pieces:
             rows = [{"topic": topic, "partition": partition} for topic, partition in asked]
             request = VendorRequest(VendorKey.FLOORS, {"partitions": rows})
-            body = self.link(leader).ask_vendor(request, self._options.request_timeout_ms)
+            body = self.link(leader).ask_vendor(request)
             if "error" in body:
                 raise broker_error(body["error"]["code"], "floors")
             for key, row in zip(asked, body["partitions"], strict=True):

@@ -32,6 +32,7 @@ with read_committed, the batches of aborted transactions only move the position.
 import logging
 import time
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from random import Random
 from uuid import UUID
@@ -130,13 +131,10 @@ class RangeFetcher:
 
         Raises DataLoss, SourceUnavailable, SourceError.
         """
-        found = self.batches_and_losses()
-        try:
+        with closing(self.batches_and_losses()) as found:
             for item in found:
                 if isinstance(item, RecordBatch):
                     yield item
-        finally:
-            found.close()
 
     def batches_and_losses(self) -> Generator[RecordBatch | Lost]:
         """The same, and what is found lost on the way, where it would stand.
@@ -197,8 +195,7 @@ class RangeFetcher:
             if self._link is None:
                 self._link = _take_link(self._leader, self._options.client)
                 self._fetch()
-            timeout_ms = self._options.client.request_timeout_ms + FETCH_WAIT_MS
-            reply = self._link.receive(FetchResponse, timeout_ms)
+            reply = self._link.receive(FetchResponse, FETCH_WAIT_MS)
             check_code(reply.error_code, self._about)
             if not reply.responses:
                 # So Apache Kafka answers a client in debt; it reads on when that is paid off.
@@ -298,10 +295,7 @@ class RangeFetcher:
             isolation_level=int(self._options.read_committed),
             topics=[topic],
         )
-        self._link.send(
-            request if self._topic_id is None else ById(request),
-            self._options.client.request_timeout_ms,
-        )
+        self._link.send(request if self._topic_id is None else ById(request))
 
     def _fetch_ahead(self) -> None:
         """Send the next fetch; what goes wrong is met, and put right, when its reply is wanted."""
@@ -418,7 +412,7 @@ def _take_link(address: Address, client: ClientOptions) -> Link:
         if link.is_idle:
             return link
         link.close()  # the broker has hung up
-    return Link(address, client.client_id, client.request_timeout_ms, client.security)
+    return Link(address, client)
 
 
 def _give_back(link: Link, client: ClientOptions) -> None:

@@ -29,6 +29,8 @@ from segbroker.client.spoken import Reply, Request, VendorReply, VendorRequest
 from segbroker.client.transport import why_lost
 from segbroker.protocol.schema import Message
 
+from .connecting import ClientOptions
+
 # What the core calls a deadline that this shell keeps itself.
 _NEVER_MS = 1 << 62
 
@@ -50,38 +52,37 @@ def now_ms() -> int:
 class Link:
     """See the module."""
 
-    def __init__(
-        self, address: Address, client_id: str, timeout_ms: int, security: Security | None = None
-    ) -> None:
-        """Connect, negotiate versions and log in, within `timeout_ms` or SETUP_TIMEOUT_MS.
+    def __init__(self, address: Address, options: ClientOptions) -> None:
+        """Connect, negotiate versions and log in, within request.timeout.ms or SETUP_TIMEOUT_MS.
 
         Raises ConnectionLost, TimedOut and what else the client's errors have.
         """
         self.address = address
         self._replies: deque[Reply] = deque()
         self._socket: socket.socket | None = None
-        self._security = security
+        self._options = options
+        self._security = options.security
         try:
             try:
-                self._negotiate(client_id, timeout_ms, ask_version=3)
+                self._negotiate(ask_version=3)
             except ConnectionLost:
                 if not self._core.was_connected:
                     raise
                 # A very old broker hangs up on ApiVersions 3; it answers version 0.
-                self._negotiate(client_id, timeout_ms, ask_version=0)
+                self._negotiate(ask_version=0)
         except BaseException:
             self.close()  # nobody has it who could
             raise
 
-    def _negotiate(self, client_id: str, timeout_ms: int, *, ask_version: int) -> None:
+    def _negotiate(self, *, ask_version: int) -> None:
         host, port = self.address
-        timeout_ms = min(timeout_ms, SETUP_TIMEOUT_MS)
+        timeout_ms = min(self._options.request_timeout_ms, SETUP_TIMEOUT_MS)
         deadline_ms = now_ms() + timeout_ms
         has_login = self._security is not None and self._security.mechanism is not None
         self._core = Connection(
             host,
             port,
-            client_id=client_id,
+            client_id=self._options.client_id,
             deadline_ms=_NEVER_MS,
             ask_version=ask_version,
             new_login=self._new_login if has_login else None,
@@ -142,7 +143,7 @@ class Link:
         readable.register(self._socket, select.POLLIN)
         return bool(readable.poll(0))
 
-    def send(self, message: Request, timeout_ms: int) -> None:
+    def send(self, message: Request) -> None:
         """Send a request; its reply is had by `receive`, after those of earlier requests.
 
         Raises UnsupportedByBroker, ConnectionLost, TimedOut.
@@ -152,11 +153,14 @@ class Link:
         except SegbrokerError:
             self.close()
             raise
-        self._flush(now_ms() + timeout_ms)
+        self._flush(now_ms() + self._options.request_timeout_ms)
 
-    def receive(self, expected: type[M], timeout_ms: int) -> M:
-        """The oldest reply, waiting for it at most `timeout_ms`.  Ends the validity of the last."""
-        deadline_ms = now_ms() + timeout_ms
+    def receive(self, expected: type[M], wait_ms: int = 0) -> M:
+        """The oldest reply.  Ends the validity of the last.
+
+        wait_ms: what the broker may wait by itself, beside request.timeout.ms.
+        """
+        deadline_ms = now_ms() + self._options.request_timeout_ms + wait_ms
         while not self._replies:
             self._read_some(deadline_ms)
         reply = self._replies.popleft()
@@ -165,15 +169,14 @@ class Link:
         assert isinstance(reply, expected), f"a {type(reply).__name__} for a {expected.__name__}"
         return reply
 
-    def ask(self, message: Request, expected: type[M], timeout_ms: int) -> M:
+    def ask(self, message: Request, expected: type[M]) -> M:
         """Send a request and wait for its reply."""
-        self.send(message, timeout_ms)
-        return self.receive(expected, timeout_ms)
+        self.send(message)
+        return self.receive(expected)
 
-    def ask_vendor(self, request: VendorRequest, timeout_ms: int) -> Mapping[str, Any]:
+    def ask_vendor(self, request: VendorRequest) -> Mapping[str, Any]:
         """One of segbroker's own requests.  Raises UnsupportedByBroker at another broker."""
-        self.send(request, timeout_ms)
-        return self.receive(VendorReply, timeout_ms).body
+        return self.ask(request, VendorReply).body
 
     def close(self) -> None:
         self._core.lost(ConnectionLost("closed here"), now_ms())

@@ -165,12 +165,11 @@ class Planner:
     def _weigh(
         self, layout: Layout, begin: Mapping[TopicPartition, int], target: Offsets
     ) -> dict[TopicPartition, Weight]:
-        timeout_ms = self._options.client.request_timeout_ms
         return self._cluster.follow(
             "the size of records",
             layout,
             target.at,
-            lambda now: weigh(self._cluster, now, begin, target.at, timeout_ms),
+            lambda now: weigh(self._cluster, now, begin, target.at),
         )
 
     def _with_held_up(self, start: Offsets, target: Offsets) -> Offsets:

@@ -10,6 +10,7 @@ of a partition, and more where there are few partitions.
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from .data_source import FORMAT
@@ -32,11 +33,8 @@ def sample(spark: "SparkSession", options: Mapping[str, str]) -> Iterator["DataF
     options = {**options, "failOnDataLoss": "false"}
     oldest = spark.read.format(FORMAT).options(**options)
     yield oldest.load().limit(SAMPLE_ROWS)
-    planner = Planner(parse_options(options, streaming=False))
-    try:
+    with closing(Planner(parse_options(options, streaming=False))) as planner:
         first, end = planner.start(), planner.end()
-    finally:
-        planner.close()
     count = max(NEWEST_OFFSETS, -(-SAMPLE_ROWS // max(1, len(end.at))))
     starts: dict[str, dict[int, int]] = {}
     for (topic, partition), to in end.at.items():

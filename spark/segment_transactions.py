@@ -12,6 +12,7 @@ the end of the sealed segments): a marker may be missing with them.  What stays 
 behind its first batch, is left to the broker.
 """
 
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from segbroker.protocol.markers import Outcome, marker_outcome
@@ -54,8 +55,8 @@ def decide(files: SegmentFiles, wanted: OffsetRange) -> Decided:
     aborted: list[tuple[int, int]] = []
     position: int | None = None
     whole = OffsetRange(wanted.topic, wanted.partition, wanted.start, _ANY_END)
-    runs = files.runs(whole)
-    try:
+    # What is unreadable whoever reads the records meets again, and says it.
+    with suppress(Unreadable), closing(files.runs(whole)) as runs:
         for run in runs:
             for view in iter_batches(run):
                 header = read_header(view)
@@ -74,10 +75,6 @@ def decide(files: SegmentFiles, wanted: OffsetRange) -> Decided:
                     undecided.setdefault(header.producer_id, header.base_offset)
                 if position >= wanted.end and not undecided:
                     return Decided(sorted(aborted), wanted.end)
-    except Unreadable:
-        pass  # whoever reads the records meets it again, and says it
-    finally:
-        runs.close()
     return _as_far(undecided, aborted, wanted, position)
 
 

@@ -35,6 +35,7 @@ pickled to executors, and of a stream made anew for each commit.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -143,11 +144,8 @@ class _Writer:
         """Whether the batch is there already: then the rows need not be written at all."""
         if place.batch is None:
             return False
-        cluster = Cluster(self._options.client)
-        try:
-            last = last_batch(cluster, place.query, self._options.client.request_timeout_ms)
-        finally:
-            cluster.close()
+        with closing(Cluster(self._options.client)) as cluster:
+            last = last_batch(cluster, place.query)
         if last is None or place.batch > last:
             return False
         if place.is_stream:
@@ -165,19 +163,14 @@ class _Writer:
             return
         (query,) = queries
         assert query is not None
-        cluster = Cluster(self._options.client)
-        try:
-            committed = commit_batch(
-                cluster, query, batch, identities, self._options.client.request_timeout_ms
-            )
+        with closing(Cluster(self._options.client)) as cluster:
+            committed = commit_batch(cluster, query, batch, identities)
             self._forget(cluster, messages)
             if committed is not Committed.NOW and any(each.is_stream for each in found):
-                last = last_batch(cluster, query, self._options.client.request_timeout_ms)
+                last = last_batch(cluster, query)
                 _refuse_older(query, batch, batch if last is None else last)
             if committed is Committed.BEFORE:
                 log.warning(REPEATED, batch, query)
-        finally:
-            cluster.close()
 
     def _forget(self, cluster: Cluster, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Have all names of a single write forgotten, of the attempts that failed, too."""
@@ -195,7 +188,7 @@ class _Writer:
             for partition in range(len(messages))
             for attempt in range(count)
         ]
-        forget(cluster, query, names, self._options.client.request_timeout_ms)
+        forget(cluster, query, names)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Give up what the tasks that succeeded have written.
@@ -203,20 +196,17 @@ class _Writer:
         What others of a stream have open, of a task that was killed with the rest, ends with the
         next commit or by its time: under the same names the next run may be at work by now.
         """
-        cluster = Cluster(self._options.client)
         found = [each for each in messages if isinstance(each, Written)]
-        try:
+        with closing(Cluster(self._options.client)) as cluster:
             for each in found:
                 if each.identity is not None and not self._is_aborted(cluster, each.identity):
                     return
             self._forget(cluster, messages)
-        finally:
-            cluster.close()
 
     def _is_aborted(self, cluster: Cluster, identity: Identity) -> bool:
         """Abort one, or say that it is left to its time; False: no broker answers at all."""
         try:
-            abort(cluster, identity, self._options.client.request_timeout_ms)
+            abort(cluster, identity)
         except SourceUnavailable as exc:
             log.warning("abandoned transactions end by kafka.transaction.timeout.ms: %s", exc)
             return isinstance(exc.__cause__, SegbrokerError) and not exc.__cause__.retryable

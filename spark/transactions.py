@@ -82,7 +82,7 @@ class Identity:
 
 
 def producer_id(
-    cluster: Cluster, transactional_id: str | None, timeout_ms: int, transaction_timeout_ms: int
+    cluster: Cluster, transactional_id: str | None, transaction_timeout_ms: int
 ) -> Identity:
     """A new identity, or the next epoch of the one that has the transactional id."""
 
@@ -90,16 +90,14 @@ def producer_id(
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
         )
-        reply = link.ask(request, InitProducerIdResponse, timeout_ms)
+        reply = link.ask(request, InitProducerIdResponse)
         check_code(reply.error_code, f"transactional id {transactional_id!r}")
         return Identity(transactional_id, reply.producer_id, reply.producer_epoch)
 
-    return _at_coordinator(cluster, transactional_id, "a producer id", timeout_ms, ask)
+    return _at_coordinator(cluster, transactional_id, "a producer id", ask)
 
 
-def add_partitions(
-    cluster: Cluster, identity: Identity, keys: Iterable[TopicPartition], timeout_ms: int
-) -> None:
+def add_partitions(cluster: Cluster, identity: Identity, keys: Iterable[TopicPartition]) -> None:
     """These partitions take part from now on."""
     topics: dict[str, list[int]] = {}
     for topic, partition in keys:
@@ -116,16 +114,16 @@ def add_partitions(
     )
 
     def ask(link: Link) -> None:
-        reply = link.ask(request, AddPartitionsToTxnResponse, timeout_ms)
+        reply = link.ask(request, AddPartitionsToTxnResponse)
         for row in reply.results_by_topic_v3_and_below:
             for part in row.results_by_partition:
                 about = f"topic {row.name!r} partition {part.partition_index}"
                 check_code(part.partition_error_code, about)
 
-    _at_coordinator(cluster, identity.transactional_id, "a transaction", timeout_ms, ask)
+    _at_coordinator(cluster, identity.transactional_id, "a transaction", ask)
 
 
-def abort(cluster: Cluster, identity: Identity, timeout_ms: int) -> None:
+def abort(cluster: Cluster, identity: Identity) -> None:
     """Abort what the identity has open.
 
     Raises SourceUnavailable where it cannot be, or not within GIVEN_UP_MS.
@@ -139,11 +137,11 @@ def abort(cluster: Cluster, identity: Identity, timeout_ms: int) -> None:
     )
 
     def ask(link: Link) -> None:
-        reply = link.ask(request, EndTxnResponse, timeout_ms)
+        reply = link.ask(request, EndTxnResponse)
         check_code(reply.error_code, f"transactional id {identity.transactional_id!r}")
 
     name = identity.transactional_id
-    _at_coordinator(cluster, name, "an abort", timeout_ms, ask, is_given_up=True)
+    _at_coordinator(cluster, name, "an abort", ask, is_given_up=True)
 
 
 class Committed(Enum):
@@ -155,7 +153,7 @@ class Committed(Enum):
 
 
 def commit_batch(
-    cluster: Cluster, query: str, batch: int, identities: Iterable[Identity], timeout_ms: int
+    cluster: Cluster, query: str, batch: int, identities: Iterable[Identity]
 ) -> Committed:
     """Commit all of these at once, as batch `batch` of the query, once.
 
@@ -166,7 +164,7 @@ def commit_batch(
     body = _batch_body(query, batch, identities)
     tries: list[Link] = []
     try:
-        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms, tries)
+        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, tries)
     except SourceUnavailable as exc:
         if isinstance(exc.__cause__, BrokerError) and exc.__cause__.code in OVER:
             raise SinkError(f"{exc.__cause__}; {WHY_OVER}") from exc
@@ -200,7 +198,7 @@ def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[
     return {**body, "prefix": prefix, "transactions": short}
 
 
-def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int) -> None:
+def forget(cluster: Cluster, query: str, names: list[str]) -> None:
     """Abort what is open under these names, and have them and the query forgotten.
 
     Best effort, for GIVEN_UP_MS: what is not done here the broker does when the time of each is
@@ -213,14 +211,14 @@ def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int) -> N
                 "query": query,
             }
             key = VendorKey.FORGET_TRANSACTIONS
-            _ask_vendor(cluster, key, query, body, timeout_ms, is_given_up=True)
+            _ask_vendor(cluster, key, query, body, is_given_up=True)
     except (SinkError, SourceUnavailable) as exc:
         log.info("transactions of query %s are left to their time-outs: %s", query, exc)
 
 
-def last_batch(cluster: Cluster, query: str, timeout_ms: int) -> int | None:
+def last_batch(cluster: Cluster, query: str) -> int | None:
     """The last batch that the query has committed; None: none, or long ago."""
-    reply = _ask_vendor(cluster, VendorKey.QUERY_STATE, query, {"query": query}, timeout_ms)
+    reply = _ask_vendor(cluster, VendorKey.QUERY_STATE, query, {"query": query})
     found = reply["last_batch"]
     return None if found is None else int(found)
 
@@ -230,7 +228,6 @@ def _ask_vendor(
     key: VendorKey,
     query: str,
     body: Mapping[str, Any],
-    timeout_ms: int,
     tries: list[Link] | None = None,
     *,
     is_given_up: bool = False,
@@ -240,7 +237,7 @@ def _ask_vendor(
     def ask(link: Link) -> Mapping[str, Any]:
         if tries is not None:
             tries.append(link)
-        reply = link.ask_vendor(VendorRequest(key, body), timeout_ms)
+        reply = link.ask_vendor(VendorRequest(key, body))
         if "error" in reply:
             error = reply["error"]
             raise broker_error(error["code"], f"query {query!r}: {error['detail']}")
@@ -248,7 +245,7 @@ def _ask_vendor(
 
     try:
         what = "a batch of transactions"
-        return _at_coordinator(cluster, query, what, timeout_ms, ask, is_given_up=is_given_up)
+        return _at_coordinator(cluster, query, what, ask, is_given_up=is_given_up)
     except SourceUnavailable as exc:
         if isinstance(exc.__cause__, UnsupportedByBroker):
             raise SinkError(
@@ -262,14 +259,12 @@ def _at_coordinator(
     cluster: Cluster,
     key: str | None,
     what: str,
-    timeout_ms: int,
     ask: Callable[[Link], T],
     *,
     is_given_up: bool = False,
 ) -> T:
     """What `ask` returns at the coordinator of the transactional id, or of None at any broker.
 
-    timeout_ms: of one request.
     is_given_up: no longer than GIVEN_UP_MS in all.
     """
 
@@ -277,7 +272,7 @@ def _at_coordinator(
         link = cluster.at_any(lambda link: link)
         if key is not None:
             find = FindCoordinatorRequest(key=key, key_type=_TRANSACTION, coordinator_keys=[key])
-            found = link.ask(find, FindCoordinatorResponse, timeout_ms)
+            found = link.ask(find, FindCoordinatorResponse)
             row = found.coordinators[0] if found.coordinators else found
             check_code(row.error_code, f"coordinator of {key!r}")
             link = cluster.link((row.host, row.port))

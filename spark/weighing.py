@@ -47,7 +47,6 @@ def weigh(
     layout: Layout,
     begin: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
-    timeout_ms: int,
 ) -> dict[TopicPartition, Weight]:
     """Of each partition with a backlog, what is ahead of `begin`; in [begin, end]."""
     found: dict[TopicPartition, Weight] = {}
@@ -58,7 +57,7 @@ def weigh(
             continue
         for _ in range(PROBES_COUNT_MAX):
             request = _probe(topic, partition, at)
-            weight = _weight(cluster.link(leader).ask(request, FetchResponse, timeout_ms), at, to)
+            weight = _weight(cluster.link(leader).ask(request, FetchResponse), at, to)
             found[topic, partition] = weight
             if weight.offset_bytes or weight.first in (at, to):
                 break

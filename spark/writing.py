@@ -93,7 +93,6 @@ class RecordWriter:
     def __init__(self, options: SinkOptions, transactional_id: str | None, rotation: int) -> None:
         """`rotation`: where records without a key begin, modulo the partitions of their topic."""
         self._options = options
-        self._timeout_ms = options.client.request_timeout_ms
         self._cluster = Cluster(options.client, creates_topics=True)
         self._codec = parse_codec(options.compression)
         self._topics: dict[str, TopicLayout] = {}
@@ -150,7 +149,7 @@ class RecordWriter:
         if self._identity is None or self._identity.transactional_id is None:
             return
         try:
-            abort(self._cluster, self._identity, self._timeout_ms)
+            abort(self._cluster, self._identity)
         except SourceUnavailable:
             return  # the broker ends it by transaction.timeout.ms, or the next attempt does
 
@@ -191,7 +190,6 @@ class RecordWriter:
             self._identity = producer_id(
                 self._cluster,
                 self._transactional_id,
-                self._timeout_ms,
                 self._options.transaction_timeout_ms,
             )
         return self._identity
@@ -202,7 +200,7 @@ class RecordWriter:
         fresh = sorted(key for key in keys if key not in self._sequences)
         if fresh and self._transactional_id is not None:
             try:
-                add_partitions(self._cluster, identity, fresh, self._timeout_ms)
+                add_partitions(self._cluster, identity, fresh)
             except SourceUnavailable as exc:
                 error = exc.__cause__
                 if isinstance(error, BrokerError) and error.code in OVER:
@@ -281,7 +279,7 @@ class RecordWriter:
         self._in_flight.setdefault(leader, deque()).append(batches)
         self._sent_to.update((batch.key, leader) for batch in batches)
         try:
-            self._link(leader).send(self._request(batches), self._timeout_ms)
+            self._link(leader).send(self._request(batches))
         except SegbrokerError as exc:
             self._again(leader, exc)
 
@@ -297,7 +295,7 @@ class RecordWriter:
         request = ProduceRequest(
             transactional_id=self._transactional_id,
             acks=-1,
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._options.client.request_timeout_ms,
             topic_data=[
                 ProduceRequestTopic(name=topic, topic_id=ids[topic], partition_data=rows)
                 for topic, rows in topics.items()
@@ -314,7 +312,7 @@ class RecordWriter:
         """The oldest reply of a leader: its batches are there, or all that waits goes again."""
         waiting = self._in_flight[leader]
         try:
-            reply = self._link(leader).receive(ProduceResponse, self._timeout_ms)
+            reply = self._link(leader).receive(ProduceResponse)
         except SegbrokerError as exc:
             self._again(leader, exc)
             return
@@ -447,7 +445,7 @@ class RecordWriter:
             if self._leader(batch.key) == leader:
                 first_ones.setdefault(batch.key, batch)
         batches = next(_requests(first_ones.values()))
-        reply = self._link(leader).ask(self._request(batches), ProduceResponse, self._timeout_ms)
+        reply = self._link(leader).ask(self._request(batches), ProduceResponse)
         refused, error = self._refused(batches, reply)
         sent = set(batches)
         rest = [batch for batch in waiting if batch not in sent]
@@ -459,9 +457,7 @@ class RecordWriter:
     def _link(self, leader: Address) -> Link:
         link = self._links.get(leader)
         if link is None or not link.is_open:
-            client = self._options.client
-            link = Link(leader, client.client_id, client.request_timeout_ms, client.security)
-            self._links[leader] = link
+            link = self._links[leader] = Link(leader, self._options.client)
         return link
 
     def _drop(self, leader: Address) -> None:

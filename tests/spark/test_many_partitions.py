@@ -19,6 +19,7 @@ TIMEOUT_MS = 60_000
 
 def cluster_of(address: str) -> Cluster:
     given = {"kafka.bootstrap.servers": address, "topic": "any"}
+    given["kafka.request.timeout.ms"] = str(TIMEOUT_MS)
     return Cluster(parse_sink_options(given, streaming=False).client)
 
 
@@ -40,9 +41,7 @@ def test_a_batch_is_committed_however_long_its_names_are_in_all(bootstrap: str) 
     """10,000 tasks of a query with a name of 50 characters, or these."""
     query, count = "q" * 990, 1_100
     cluster = cluster_of(bootstrap)
-    prepared = [
-        producer_id(cluster, f"{query}/{n}/0", TIMEOUT_MS, TIMEOUT_MS) for n in range(count)
-    ]
-    assert commit_batch(cluster, query, 0, prepared, TIMEOUT_MS) is Committed.NOW
-    assert last_batch(cluster, query, TIMEOUT_MS) == 0
+    prepared = [producer_id(cluster, f"{query}/{n}/0", TIMEOUT_MS) for n in range(count)]
+    assert commit_batch(cluster, query, 0, prepared) is Committed.NOW
+    assert last_batch(cluster, query) == 0
     cluster.close()

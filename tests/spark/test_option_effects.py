@@ -11,6 +11,7 @@ import pyarrow
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
+from segbroker.client.settings import parse_bootstrap
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import parse_request_header
 from segbroker.protocol.messages_core import (
@@ -21,6 +22,7 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.record_batch import BatchHeader, iter_batches, read_header
 from segbroker.protocol.schema import records_view
+from segbroker.spark.connecting import ClientOptions
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import SourceUnavailable
 from segbroker.spark.fetching import RangeFetcher, Task
@@ -151,15 +153,15 @@ def written(topics: Topics, topic: str, values: list[bytes], **options: str) -> 
     given["deliveryGuarantee"] = "at-least-once"
     writer = SegbrokerDataSource(given).writer(SCHEMA, overwrite=False)
     writer.commit([writer.write(iter([pyarrow.RecordBatch.from_pydict({"value": values})]))])
-    host, _, port = topics.bootstrap.rpartition(":")
-    link = Link((host, int(port)), "test", 60_000)
+    (address,) = parse_bootstrap(topics.bootstrap)
+    link = Link(address, ClientOptions(bootstrap=(address,), request_timeout_ms=60_000))
     partition = FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
         topics=[FetchRequestTopic(topic=topic, partitions=[partition])],
     )
-    row = link.ask(request, FetchResponse, 60_000).responses[0].partitions[0]
+    row = link.ask(request, FetchResponse).responses[0].partitions[0]
     found = [read_header(view) for view in iter_batches(records_view(row.records))]
     link.close()
     assert sum(each.records_count for each in found) == len(values)

@@ -282,9 +282,9 @@ def test_a_commit_whose_answer_was_lost_is_not_told_as_a_repetition(
 ) -> None:
     ask, lost = Link.ask_vendor, 0
 
-    def asked(link: Link, request: VendorRequest, timeout_ms: int) -> Mapping[str, Any]:
+    def asked(link: Link, request: VendorRequest) -> Mapping[str, Any]:
         nonlocal lost
-        reply = ask(link, request, timeout_ms)
+        reply = ask(link, request)
         if request.message_key is VendorKey.COMMIT_BATCH and not lost:
             lost += 1
             link.close()
@@ -589,10 +589,10 @@ def requests_sent() -> Iterator[list[str]]:
     sent: list[str] = []
     send = Link.send
 
-    def noted(link: Link, message: Request, timeout_ms: int) -> None:
+    def noted(link: Link, message: Request) -> None:
         asked = message.message if isinstance(message, ById) else message
         sent.append(type(asked).__name__)
-        send(link, message, timeout_ms)
+        send(link, message)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Link, "send", noted)

@@ -72,12 +72,12 @@ def test_what_a_coordinator_cannot_do_yet_is_asked_again(
     """As while it is moved, or as the markers of the transaction before are still written."""
     ask, refused = Link.ask, 0
 
-    def asked(link: Link, message: Request, expected: type[Any], timeout_ms: int) -> Any:  # noqa: ANN401
+    def asked(link: Link, message: Request, expected: type[Any]) -> Any:  # noqa: ANN401
         nonlocal refused
         if isinstance(message, late) and not refused:
             refused += 1
             return NOT_YET[late]()
-        return ask(link, message, expected, timeout_ms)
+        return ask(link, message, expected)
 
     monkeypatch.setattr(Link, "ask", asked)
     options = {"topic": topic, "transactionalId": topic, "batchId": "1"}
@@ -104,10 +104,10 @@ def test_a_commit_that_is_refused_for_another_reason_is_not_told_as_a_transactio
 ) -> None:
     ask = Link.ask_vendor
 
-    def asked(link: Link, request: VendorRequest, timeout_ms: int) -> Mapping[str, Any]:
+    def asked(link: Link, request: VendorRequest) -> Mapping[str, Any]:
         if request.message_key is VendorKey.COMMIT_BATCH:
             return {"error": {"code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "detail": "not you"}}
-        return ask(link, request, timeout_ms)
+        return ask(link, request)
 
     writer = source(topics, topic=topic).writer(schema("value"), overwrite=False)
     written = [writer.write(iter([table(value=["x"])]))]

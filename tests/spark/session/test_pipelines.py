@@ -329,13 +329,14 @@ def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, to
     assert json.loads(command("sql", query, "--format", "json")) == {"agent": "curl", "n": 7}
 
 
+@pytest.mark.parametrize("one", ["people.csv", "people"])
 def test_one_file_is_imported_once_and_its_neighbours_are_not(
-    command: Command, topics: Topics, topic: str, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path, one: str
 ) -> None:
-    (tmp_path / "people.csv").write_text("id,name\n1,Ada\n2,Bob\n")
+    (tmp_path / one).write_text("id,name\n1,Ada\n2,Bob\n")
     (tmp_path / "people.csv2").write_text("id,name\n3,Eve\n")
     (tmp_path / "peoplezcsv").write_text("id,name\n4,Zoe\n")
-    file = str(tmp_path / "people.csv")
+    file = str(tmp_path / one)
     for said in ("imported 2 rows", "imported 0 rows"):
         command("import", file, "--topic", topic, "--format", "csv", "--key", "id")
         assert said in command.said
