@@ -90,14 +90,16 @@ class Evicting:
 
         age_ms: the time to measure ages by; None: the one that `look_at_ages` left, if any.
         """
+        # What could not be unlinked is tried again with a look at ages, for each try is a line.
+        opened = self._log()
+        is_stuck = age_ms is not None and bool(opened.stuck)
         if age_ms is None:
             age_ms = self._age_ms
-        opened = self._log()
         with opened.state_lock:
             is_due = due(opened, age_ms, self._owner.high_watermark) is not None
         if is_due:
             self._age_ms = age_ms
-        if is_due or opened.doomed:
+        if is_due or opened.doomed or is_stuck:
             self.evict_soon()
 
     def evict_soon(self) -> None:
