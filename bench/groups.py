@@ -27,7 +27,7 @@ from segbroker.protocol.headers import decode_response, encode_request
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupTopicPartitions,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.messages_groups import (
@@ -221,13 +221,13 @@ async def join_consumers(address: tuple[str, int], topic: str, count: int) -> fl
             subscribed_topic_names=[topic],
             topic_partitions=[],
         )
-        owned: list[ConsumerGroupTopicPartitions] = []
+        owned: list[GroupTopicPartitions] = []
         while True:
             reply = await wire.ask(request, ConsumerGroupHeartbeatResponse, 1)
             assert reply.error_code == 0, reply.error_message
             if reply.assignment is not None:
                 owned = [
-                    ConsumerGroupTopicPartitions(topic_id=one.topic_id, partitions=one.partitions)
+                    GroupTopicPartitions(topic_id=one.topic_id, partitions=one.partitions)
                     for one in reply.assignment.topic_partitions
                 ]
                 reads[number] = sum(len(one.partitions) for one in owned)

@@ -30,7 +30,7 @@ from segbroker.protocol.headers import decode_response, encode_request
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupTopicPartitions,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.schema import Message
@@ -90,7 +90,7 @@ class Member:
 
     async def beat(self, asking: Asking) -> None:
         rows = [
-            ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=indexes)
+            GroupTopicPartitions(topic_id=topic_id, partitions=indexes)
             for topic_id, indexes in self._reads.items()
         ]
         request = ConsumerGroupHeartbeatRequest(

@@ -24,6 +24,9 @@ import os
 from contextlib import suppress
 from typing import Final
 
+from segbroker.segments.wal.shard import ShardFailed
+from segbroker.segments.wal.supply import WalFull
+
 from .core import Core
 from .loop.pace import Pace
 
@@ -34,6 +37,8 @@ FILES_MIN: Final = 16
 """With fewer inodes it is full, too: a segment is a file, with an index, and so is what takes the
 place of another."""
 _OF_THE_VOLUME: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+_OF_THE_LOG: Final = WalFull, ShardFailed
+"""What the write-ahead log has refused; it says itself why, and that may be no want of room."""
 _TAKES_NO_WRITES: Final = frozenset({errno.EROFS, errno.EIO})
 """What an open for writing says of the volume; else it is of the file, or of our descriptors."""
 
@@ -76,6 +81,8 @@ async def why_volume_full(core: Core) -> list[str]:
     for partition in tuple(core.topics.served.values()):
         if (error := partition.handler.read_only) is not None:
             cause = error.cause
+            if isinstance(cause, _OF_THE_LOG):
+                continue
             if isinstance(cause, OSError) and cause.errno in _OF_THE_VOLUME:
                 met.add(cause.errno)
         await pace.step()

@@ -84,6 +84,11 @@ def _of_partitions(info: Info) -> Iterator[str]:
         yield str(row["why"])
     if (more := info["storage"]["partitions_read_only"] - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} of the same kind"
+    if count := info["storage"].get("not_removed_count"):
+        yield (
+            f"the files of {count:,} deleted segments or topics"
+            " cannot be removed, and take room: the log says why"
+        )
     not_opened = sorted(info.get("not_opened", ()), key=_where)
     for row in not_opened[:ROWS_SHOWN]:
         yield f"partition {row['partition']} of topic {row['topic']!r} is not served: {row['why']}"

@@ -27,7 +27,7 @@ from uuid import UUID
 
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupTopicPartitions,
+    GroupTopicPartitions,
 )
 
 from .engine import Call, Engine
@@ -290,9 +290,9 @@ def rebalance_timeout_ms(settings: GroupSettings) -> int:
 
 def _by_topic(
     partitions: Mapping[TopicPartition, UUID],
-) -> list[ConsumerGroupTopicPartitions]:
+) -> list[GroupTopicPartitions]:
     rows = grouped((topic_id, partition) for (_, partition), topic_id in partitions.items())
     return [
-        ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=indexes)
+        GroupTopicPartitions(topic_id=topic_id, partitions=indexes)
         for topic_id, indexes in rows.items()
     ]

@@ -31,7 +31,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseAssignment,
+    DescribedAssignment,
 )
 from segbroker.protocol.messages_groups import (
     DescribeGroupsRequest,
@@ -187,7 +187,7 @@ def assigned_in(group: DescribeGroupsResponseGroup) -> set[tuple[str, int]]:
 
 
 def _partitions(
-    assignment: ConsumerGroupDescribeResponseAssignment,
+    assignment: DescribedAssignment,
 ) -> set[tuple[object, int]]:
     return {
         (topic.topic_id, partition)

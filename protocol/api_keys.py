@@ -346,15 +346,20 @@ it is by this that programs tell which Kafka a cluster is like.  share.version 1
 streams.version 1: KIP-1071's.  transaction.version 2: KIP-890, clients send no AddPartitionsToTxn
 and go on with another epoch after each transaction."""
 _HIGHEST: Final = {name: levels.max for name, levels in FEATURES.items()}
-FEATURES_SINCE: Final = 4
-"""ApiVersions 3 cannot carry a feature whose least version is 0 (KAFKA-17011)."""
+FEATURES_SINCE: Final = 3
+LEVEL_0_SINCE: Final = 4
+"""Who asks in ApiVersions 3 cannot read a feature whose least level is 0 (KAFKA-17011)."""
 
 
-def _features(levels: Mapping[str, int]) -> dict[str, Any]:
+def _features(version: int, levels: Mapping[str, int]) -> dict[str, Any]:
+    """Those fields of the answer in which features are; before version 3 there are none."""
+    if version < FEATURES_SINCE:
+        return {}
     return {
         "supported_features": [
             ApiVersionsResponseSupportedFeature(name=name, min_version=low, max_version=high)
             for name, (low, high) in FEATURES.items()
+            if low or version >= LEVEL_0_SINCE
         ],
         "finalized_features_epoch": 0,
         "finalized_features": [
@@ -382,7 +387,7 @@ def api_versions_response(
     if vendor:
         ranges += SERVED_VENDOR.items()
     response = ApiVersionsResponse(
-        **(_features(levels) if served and version >= FEATURES_SINCE else {}),
+        **(_features(version, levels) if served else {}),
         error_code=ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
             ApiVersionsResponseKey(api_key=int(key), min_version=low, max_version=high)

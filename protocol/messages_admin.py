@@ -321,18 +321,11 @@ class IncrementalAlterConfigsRequest(Message, key=44, versions=(0, 1), flexible=
     validate_only: Bool
 
 
-class IncrementalAlterConfigsResponseResource(Message):
-    error_code: Int16 = 0
-    error_message: Str | None
-    resource_type: Int8
-    resource_name: Str
-
-
 class IncrementalAlterConfigsResponse(Message, key=44, versions=(0, 1), flexible=1):
     """One row per resource asked."""
 
     throttle_time_ms: Int32 = 0
-    responses: list[IncrementalAlterConfigsResponseResource]
+    responses: list[AlterConfigsResponseResource]
 
 
 class ListConfigResourcesRequest(Message, key=74, versions=(0, 1), flexible=0):

@@ -12,7 +12,7 @@ from .fields import Bool, Int8, Int16, Int32, Str, Uuid, since
 from .schema import Message
 
 
-class ConsumerGroupTopicPartitions(Message):
+class GroupTopicPartitions(Message):
     topic_id: Uuid
     partitions: list[Int32]
 
@@ -29,11 +29,11 @@ class ConsumerGroupHeartbeatRequest(Message, key=68, versions=(0, 1), flexible=0
     subscribed_topic_names: list[Str] | None = None
     subscribed_topic_regex: Annotated[Str | None, since(1)] = None
     server_assignor: Str | None = None
-    topic_partitions: list[ConsumerGroupTopicPartitions] | None = None
+    topic_partitions: list[GroupTopicPartitions] | None = None
 
 
-class ConsumerGroupHeartbeatResponseAssignment(Message):
-    topic_partitions: list[ConsumerGroupTopicPartitions]
+class GroupAssignment(Message):
+    topic_partitions: list[GroupTopicPartitions]
 
 
 class ConsumerGroupHeartbeatResponse(Message, key=68, versions=(0, 1), flexible=0):
@@ -45,7 +45,7 @@ class ConsumerGroupHeartbeatResponse(Message, key=68, versions=(0, 1), flexible=
     member_id: Str | None = None
     member_epoch: Int32
     heartbeat_interval_ms: Int32
-    assignment: ConsumerGroupHeartbeatResponseAssignment | None = None
+    assignment: GroupAssignment | None = None
 
 
 class ConsumerGroupDescribeRequest(Message, key=69, versions=(0, 1), flexible=0):
@@ -55,14 +55,14 @@ class ConsumerGroupDescribeRequest(Message, key=69, versions=(0, 1), flexible=0)
     include_authorized_operations: Bool
 
 
-class ConsumerGroupDescribeResponseTopicPartition(Message):
+class DescribedTopicPartitions(Message):
     topic_id: Uuid
     topic_name: Str
     partitions: list[Int32]
 
 
-class ConsumerGroupDescribeResponseAssignment(Message):
-    topic_partitions: list[ConsumerGroupDescribeResponseTopicPartition]
+class DescribedAssignment(Message):
+    topic_partitions: list[DescribedTopicPartitions]
 
 
 class ConsumerGroupDescribeResponseMember(Message):
@@ -74,8 +74,8 @@ class ConsumerGroupDescribeResponseMember(Message):
     client_host: Str
     subscribed_topic_names: list[Str]
     subscribed_topic_regex: Str | None = None
-    assignment: ConsumerGroupDescribeResponseAssignment
-    target_assignment: ConsumerGroupDescribeResponseAssignment
+    assignment: DescribedAssignment
+    target_assignment: DescribedAssignment
     member_type: Annotated[Int8, since(1)] = -1
 
 

@@ -7,6 +7,7 @@ kafka-clients 4.3.1, cut to the versions known here; what is served is in api_ke
 from typing import Annotated
 
 from .fields import Bool, Int8, Int16, Int32, Int64, Records, Str, Uuid, since
+from .messages_consumer_groups import DescribedAssignment, GroupAssignment
 from .messages_core import LeaderIdAndEpoch, NodeEndpoint
 from .schema import Message
 
@@ -21,15 +22,6 @@ class ShareGroupHeartbeatRequest(Message, key=76, versions=(1, 1), flexible=0):
     subscribed_topic_names: list[Str] | None = None
 
 
-class ShareGroupHeartbeatResponseTopicPartition(Message):
-    topic_id: Uuid
-    partitions: list[Int32]
-
-
-class ShareGroupHeartbeatResponseAssignment(Message):
-    topic_partitions: list[ShareGroupHeartbeatResponseTopicPartition]
-
-
 class ShareGroupHeartbeatResponse(Message, key=76, versions=(1, 1), flexible=0):
     """The member epoch and, when it changed, what to fetch from."""
 
@@ -39,7 +31,7 @@ class ShareGroupHeartbeatResponse(Message, key=76, versions=(1, 1), flexible=0):
     member_id: Str | None = None
     member_epoch: Int32
     heartbeat_interval_ms: Int32
-    assignment: ShareGroupHeartbeatResponseAssignment | None = None
+    assignment: GroupAssignment | None = None
 
 
 class ShareGroupDescribeRequest(Message, key=77, versions=(1, 1), flexible=0):
@@ -49,16 +41,6 @@ class ShareGroupDescribeRequest(Message, key=77, versions=(1, 1), flexible=0):
     include_authorized_operations: Bool
 
 
-class ShareGroupDescribeResponseTopicPartition(Message):
-    topic_id: Uuid
-    topic_name: Str
-    partitions: list[Int32]
-
-
-class ShareGroupDescribeResponseAssignment(Message):
-    topic_partitions: list[ShareGroupDescribeResponseTopicPartition]
-
-
 class ShareGroupDescribeResponseMember(Message):
     member_id: Str
     rack_id: Str | None = None
@@ -66,7 +48,7 @@ class ShareGroupDescribeResponseMember(Message):
     client_id: Str
     client_host: Str
     subscribed_topic_names: list[Str]
-    assignment: ShareGroupDescribeResponseAssignment
+    assignment: DescribedAssignment
 
 
 class ShareGroupDescribeResponseGroup(Message):

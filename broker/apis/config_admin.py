@@ -17,7 +17,7 @@ and so are its topics.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import trio
 
@@ -35,7 +35,6 @@ from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestResource,
     IncrementalAlterConfigsResponse,
-    IncrementalAlterConfigsResponseResource,
 )
 from segbroker.segments.names import is_topic_name
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -75,7 +74,6 @@ _Described: TypeAlias = TopicConfig | _Resource
 Rows: TypeAlias = list[DescribeConfigsResponseConfig]
 _NO_ERROR: Final[_Told] = (ErrorCode.NONE, None)
 _ONCE: Final = "Each resource must appear at most once."
-Row = TypeVar("Row", AlterConfigsResponseResource, IncrementalAlterConfigsResponseResource)
 
 
 async def describe_configs(
@@ -175,21 +173,19 @@ def _check_broker(core: Core, name: str) -> None:
 
 async def alter_configs(core: Core, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
     """Replace everything that was set on topics or brokers."""
-    rows = await _alter_all(core, call, AlterConfigsResponseResource)
-    return AlterConfigsResponse(responses=rows)
+    return AlterConfigsResponse(responses=await _alter_all(core, call))
 
 
 async def incremental_alter_configs(
     core: Core, call: Call[IncrementalAlterConfigsRequest]
 ) -> IncrementalAlterConfigsResponse:
     """Change single settings of topics or brokers."""
-    rows = await _alter_all(core, call, IncrementalAlterConfigsResponseResource)
-    return IncrementalAlterConfigsResponse(responses=rows)
+    return IncrementalAlterConfigsResponse(responses=await _alter_all(core, call))
 
 
 async def _alter_all(
-    core: Core, call: Call[AlterConfigsRequest | IncrementalAlterConfigsRequest], kind: type[Row]
-) -> list[Row]:
+    core: Core, call: Call[AlterConfigsRequest | IncrementalAlterConfigsRequest]
+) -> list[AlterConfigsResponseResource]:
     request, asker = call.request, call.peer.asker
     pace = Pace()
     repeated = await _repeated(request.resources, pace)
@@ -220,7 +216,7 @@ async def _alter_all(
         await pace.step()
         code, message = told[_resource_of(asked)]
         rows.append(
-            kind(
+            AlterConfigsResponseResource(
                 error_code=code,
                 error_message=message,
                 resource_type=asked.resource_type,

@@ -29,14 +29,11 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseAssignment,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupDescribeResponseMember,
-    ConsumerGroupDescribeResponseTopicPartition,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupTopicPartitions,
+    DescribedAssignment,
 )
 
 from ..call import Call
@@ -56,7 +53,7 @@ from ..refused import Refused, invalid_request
 from .group_admin import GROUP_OPERATIONS
 from .kept_answers import refuse_when_kept, when_kept
 from .later_reply import LaterReply
-from .member_rows import SortedNames, by_known_topic, by_topic
+from .member_rows import SortedNames, assignment_of, described_topics
 from .metadata import NOT_ASKED
 from .sign_of_life import check_waits
 
@@ -128,12 +125,7 @@ def _refusal(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResp
 def _told(told: Told, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
     assignment = None
     if told.assignment is not None:
-        assignment = ConsumerGroupHeartbeatResponseAssignment(
-            topic_partitions=[
-                ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=indexes)
-                for topic_id, indexes in by_topic(told.assignment)
-            ]
-        )
+        assignment = assignment_of(told.assignment)
     return ConsumerGroupHeartbeatResponse(
         member_id=told.member_id,
         member_epoch=told.epoch,
@@ -324,9 +316,9 @@ async def _described(
     sorted_names = SortedNames()
     for member, names, has, is_to_have in seen:
         member.subscribed_topic_names = sorted_names[names]
-        member.assignment.topic_partitions = await _rows(core, has, pace)
+        member.assignment.topic_partitions = await described_topics(core, has, pace)
         await pace.step()
-        member.target_assignment.topic_partitions = await _rows(core, is_to_have, pace)
+        member.target_assignment.topic_partitions = await described_topics(core, is_to_have, pace)
         row.members.append(member)
         await pace.step()
     return row
@@ -343,21 +335,7 @@ def _member(member: ConsumerMember) -> ConsumerGroupDescribeResponseMember:
         client_host=f"/{member.client_host}",
         subscribed_topic_names=[],
         subscribed_topic_regex=member.regex or "",
-        assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
-        target_assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
+        assignment=DescribedAssignment(topic_partitions=[]),
+        target_assignment=DescribedAssignment(topic_partitions=[]),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
-
-
-async def _rows(
-    core: Core, partitions: tuple[Partition, ...], pace: Pace
-) -> list[ConsumerGroupDescribeResponseTopicPartition]:
-    rows = []
-    for meta, indexes in by_known_topic(core, partitions):
-        rows.append(
-            ConsumerGroupDescribeResponseTopicPartition(
-                topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
-            )
-        )
-        await pace.step()
-    return rows

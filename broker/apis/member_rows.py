@@ -7,10 +7,15 @@ topic had that was deleted meanwhile.
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from segbroker.segments.metadata.metadata import TopicMeta
+from segbroker.protocol.messages_consumer_groups import (
+    DescribedTopicPartitions,
+    GroupAssignment,
+    GroupTopicPartitions,
+)
 
 from ..core import Core
 from ..groups.server_assignors import Partition
+from ..loop.pace import Pace
 
 
 class SortedNames(dict[frozenset[str], list[str]]):
@@ -19,6 +24,32 @@ class SortedNames(dict[frozenset[str], list[str]]):
     def __missing__(self, names: frozenset[str]) -> list[str]:
         found = self[names] = sorted(names)
         return found
+
+
+def assignment_of(partitions: Iterable[Partition]) -> GroupAssignment:
+    """What a heartbeat is told that it has."""
+    return GroupAssignment(
+        topic_partitions=[
+            GroupTopicPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in by_topic(partitions)
+        ]
+    )
+
+
+async def described_topics(
+    core: Core, partitions: Iterable[Partition], pace: Pace
+) -> list[DescribedTopicPartitions]:
+    """What a member has, or is to have, for a description."""
+    rows = []
+    for topic_id, indexes in by_topic(partitions):
+        if (meta := core.topics.by_id(topic_id)) is not None:
+            rows.append(
+                DescribedTopicPartitions(
+                    topic_id=topic_id, topic_name=meta.name, partitions=indexes
+                )
+            )
+            await pace.step()
+    return rows
 
 
 def by_topic(partitions: Iterable[Partition]) -> Iterator[tuple[UUID, list[int]]]:
@@ -32,12 +63,3 @@ def by_topic(partitions: Iterable[Partition]) -> Iterator[tuple[UUID, list[int]]
     for topic_id, indexes in sorted(found.items()):
         indexes.sort()
         yield UUID(bytes=topic_id), indexes
-
-
-def by_known_topic(
-    core: Core, partitions: Iterable[Partition]
-) -> Iterator[tuple[TopicMeta, list[int]]]:
-    """As `by_topic`, of the topics that are there."""
-    for topic_id, indexes in by_topic(partitions):
-        if (meta := core.topics.by_id(topic_id)) is not None:
-            yield meta, indexes

@@ -18,17 +18,14 @@ from functools import partial
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_consumer_groups import DescribedAssignment
 from segbroker.protocol.messages_share_groups import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
-    ShareGroupDescribeResponseAssignment,
     ShareGroupDescribeResponseGroup,
     ShareGroupDescribeResponseMember,
-    ShareGroupDescribeResponseTopicPartition,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatResponseAssignment,
-    ShareGroupHeartbeatResponseTopicPartition,
 )
 
 from ..call import Call
@@ -38,7 +35,6 @@ from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
 from ..groups.member_epochs import JOIN, LEAVE
 from ..groups.member_sizes import share_size
-from ..groups.server_assignors import Partition
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
 from ..loop.loop_clock import monotonic_ms
@@ -47,7 +43,7 @@ from ..refused import Refused, invalid_request
 from .consumer_group_apis import assignment_size, check_room, excess, takes_room
 from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
-from .member_rows import SortedNames, by_known_topic, by_topic
+from .member_rows import SortedNames, assignment_of, described_topics
 from .metadata import NOT_ASKED
 from .sign_of_life import check_waits
 
@@ -154,12 +150,7 @@ def _told(told: Told, interval_ms: int) -> ShareGroupHeartbeatResponse:
         member_id=told.member_id, member_epoch=told.epoch, heartbeat_interval_ms=interval_ms
     )
     if told.assignment is not None:
-        response.assignment = ShareGroupHeartbeatResponseAssignment(
-            topic_partitions=[
-                ShareGroupHeartbeatResponseTopicPartition(topic_id=topic_id, partitions=indexes)
-                for topic_id, indexes in by_topic(told.assignment)
-            ]
-        )
+        response.assignment = assignment_of(told.assignment)
     return response
 
 
@@ -216,7 +207,7 @@ async def _described(core: Core, name: str, pace: Pace) -> ShareGroupDescribeRes
     sorted_names = SortedNames()
     for member, names, has in seen:
         member.subscribed_topic_names = sorted_names[names]
-        member.assignment.topic_partitions = await _rows(core, has, pace)
+        member.assignment.topic_partitions = await described_topics(core, has, pace)
         row.members.append(member)
         await pace.step()
     return row
@@ -231,19 +222,5 @@ def _member(member: ShareMember) -> ShareGroupDescribeResponseMember:
         client_id=member.client_id,
         client_host=f"/{member.client_host}",
         subscribed_topic_names=[],
-        assignment=ShareGroupDescribeResponseAssignment(topic_partitions=[]),
+        assignment=DescribedAssignment(topic_partitions=[]),
     )
-
-
-async def _rows(
-    core: Core, partitions: tuple[Partition, ...], pace: Pace
-) -> list[ShareGroupDescribeResponseTopicPartition]:
-    rows = []
-    for meta, indexes in by_known_topic(core, partitions):
-        rows.append(
-            ShareGroupDescribeResponseTopicPartition(
-                topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
-            )
-        )
-        await pace.step()
-    return rows

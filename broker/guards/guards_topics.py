@@ -47,7 +47,6 @@ from segbroker.protocol.messages_admin import (
     DescribeTopicPartitionsResponseTopic,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
-    IncrementalAlterConfigsResponseResource,
 )
 from segbroker.protocol.messages_core import (
     ListOffsetsRequest,
@@ -389,10 +388,8 @@ def _configs(operation: int) -> Guard:
                 match response:
                     case DescribeConfigsResponse():
                         response.results.append(DescribeConfigsResponseResource(configs=[], **row))
-                    case AlterConfigsResponse():
+                    case AlterConfigsResponse() | IncrementalAlterConfigsResponse():
                         response.responses.append(AlterConfigsResponseResource(**row))
-                    case IncrementalAlterConfigsResponse():
-                        response.responses.append(IncrementalAlterConfigsResponseResource(**row))
 
         return amend if refused else None
 

@@ -154,6 +154,9 @@ FAMILIES: Final[dict[str, Family]] = {
         "counter", "What recovery found, by the words of the log events recovery_...", ("what",)
     ),
     "segbroker_recovery_offsets_lost_total": Family("counter", "Offsets that are in gaps."),
+    "segbroker_not_removed": Family(
+        "gauge", "Deleted segments and topics whose files cannot be removed, and take room."
+    ),
     "segbroker_clock_ahead_seconds": Family(
         "gauge",
         "How far the clock is ahead, while nothing is deleted by age for that; else 0.",

@@ -27,6 +27,7 @@ async def add_directory(numbers: Numbers, core: Core, pace: Pace) -> None:
     numbers.add("segbroker_metadata_unsettled", manager.why_unsettled is not None)
     numbers.add("segbroker_log_bytes", storage.log_bytes)
     numbers.add("segbroker_segments", storage.segments_count)
+    numbers.add("segbroker_not_removed", storage.not_removed_count)
     numbers.add("segbroker_open_logs", storage.open_logs)
     numbers.add("segbroker_open_segment_files", storage.open_files)
     numbers.add("segbroker_index_bytes", storage.index_bytes)

@@ -210,8 +210,10 @@ class Partition:
 
     def _high_watermark_moved(self, handler: DiskHandler) -> None:
         if not self._is_held:
-            self.advanced()
-            self._turn.end()
+            try:
+                self.advanced()
+            finally:  # who was answered is sent it, whatever fails behind that
+                self._turn.end()
 
     def _failed(self, handler: DiskHandler, error: StorageError) -> None:
         log.error("partition_failed", topic=self.topic, partition=self.index, error=str(error))

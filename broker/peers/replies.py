@@ -20,6 +20,7 @@ import errno
 import select
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 import structlog
@@ -214,8 +215,9 @@ class Outbox:
         try:
             self._flush()
         except Exception:  # for want of memory: what is sent behind half a reply would be garbage
-            log.exception("reply_failed")
             self.break_off()
+            with suppress(MemoryError):
+                log.exception("reply_failed")
 
     def _flush(self) -> None:
         slots = self._slots
@@ -319,8 +321,9 @@ class Outbox:
         try:
             return slot.render()
         except Exception:
-            log.exception("reply_failed", slot=type(slot).__name__)
             self.break_off()
+            with suppress(MemoryError):
+                log.exception("reply_failed", slot=type(slot).__name__)
             return None
 
     def _restore(self) -> bool:

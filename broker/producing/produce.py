@@ -195,8 +195,10 @@ class ProduceSlot:
             self._say_throttled()
             self._core.spawn(partial(self._finish_in_lane, self._place))
             return
-        self._core.counters.tally.answered(self._header.api_key, self._response)
-        self._finish()
+        try:
+            self._core.counters.tally.answered(self._header.api_key, self._response)
+        finally:  # nobody comes again for what is settled
+            self._finish()
 
     async def _finish_in_lane(self, place: LongAnswer) -> None:
         """In a lane; then until the client has taken it."""

@@ -40,7 +40,7 @@ import structlog
 from segbroker.protocol.record_batch import read_header
 
 from ..decisions import stamp_of
-from ..disk.storage import StorageFile, close_all, put_file, write_all
+from ..disk.storage import StorageFile, close_all, write_all
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX, BlockBuilder, BlockIndex, segment_tag
 from ..files.manifest import Row, RowKind
 from ..log.partition_log import PartitionLog
@@ -213,7 +213,7 @@ def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> Non
     storage.sync_names(failures)
     log.doomed += gone
     try:
-        put_file(storage, paths.index(row.number), index.encode())
+        log.files.write_index(row.number, index)
     except OSError as exc:
         logger.warning("index_not_written", path=paths.index(row.number), error=str(exc))
 

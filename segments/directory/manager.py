@@ -73,6 +73,8 @@ class Statistics:
     partitions_open: int
     partitions_read_only: int
     segments_count: int
+    not_removed_count: int
+    """Deleted segments, and topics, whose files could not be removed when it was tried last."""
     log_bytes: int
     open_files: int
     open_logs: int
@@ -306,7 +308,7 @@ class DiskManager:
         settled = list(ends_of_unopened(vouched, self.topics, self._resuming))
         is_synced = True
         for handler, failure in self.partitions.close_all():
-            is_synced = is_synced and not handler.has_unsynced
+            is_synced = is_synced and not (handler.has_unsynced or handler.is_in_doubt)
             settled += end_of(handler, self._known)
             if failure is not None:
                 failures.append(failure)
@@ -629,6 +631,8 @@ class DiskManager:
             partitions_open=len(handlers),
             partitions_read_only=sum(h.read_only is not None for h in handlers),
             segments_count=sum(h.segments_count for h in handlers),
+            not_removed_count=sum(h.not_removed_count for h in handlers)
+            + self._registry.not_removed_count,
             log_bytes=sum(h.size_bytes for h in handlers),
             open_files=len(self.files),
             open_logs=len(self.open_logs),

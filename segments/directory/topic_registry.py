@@ -87,6 +87,11 @@ class TopicRegistry:
         self._not_removed: list[str] = []
         """What of deleted topics could not be moved, or removed, when it was tried last."""
 
+    @property
+    def not_removed_count(self) -> int:
+        """Deleted topics whose files could not be removed."""
+        return len(self._not_removed) + len(self._not_moved)
+
     def record(self, kind: str, **fields: object) -> None:
         """Write one event, durably; the caller holds admin_lock.  Raises OSError."""
         self._publish(self._metadata.record(kind, **fields))

@@ -488,7 +488,7 @@ class PartitionLog:
         if not self.sync_lock.acquire(blocking=False):
             return  # who syncs looks as well
         try:
-            if self.failed is not None or self.is_over or self.is_in_place():
+            if self.sync_failed or self.is_over or self.is_in_place():
                 return
             with self.state_lock:  # what was sealed meanwhile may have been deleted since
                 unsealed = [*self.rotating, self.active]
@@ -507,10 +507,11 @@ class PartitionLog:
         """The number of the first segment that is not sealed.  Without a lock."""
         return (*self.rotating, self.active)[0].number
 
-    def sealed_since(self, number: int) -> list[int]:
-        """The numbers of the sealed segments from this one on."""
+    def sealed_since(self, number: int) -> list[Row]:
+        """The sealed segments from this number on."""
         with self.state_lock:
-            return list(self.sealed.numbers[bisect_left(self.sealed.numbers, number) :])
+            first = bisect_left(self.sealed.numbers, number)
+            return [self.sealed.row_at(place) for place in range(first, len(self.sealed))]
 
     def is_in_place(self) -> bool:
         """Whether the files of segments that are not sealed yet are where the next opening looks

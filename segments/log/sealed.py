@@ -133,13 +133,20 @@ class SealedFiles:
                 text = f"tag {index.tag}, not {row.tag}: it is of another log"
                 raise CorruptSegment(path, 0, text)
             try:
-                put_file(self.storage, self.paths.index(row.number), index.encode())
+                if is_current():  # else it may be of what the segment was: see `write_index`
+                    put_file(self.storage, self.paths.index(row.number), index.encode())
             except OSError as exc:
                 # A full disk, or a repair that made the same file at the same time: the reader has
                 # its index, and the next one makes it again.
                 log.warning("index_not_written", path=path, error=str(exc))
         self.indexes.put((self.paths.folder, row.number), index, is_current)
         return index
+
+    def write_index(self, number: int, index: BlockIndex) -> None:
+        """The index file of a segment that was written anew, behind `take_out`: nobody writes one
+        of what it was over it.  Raises OSError."""
+        with self._rebuilding:
+            put_file(self.storage, self.paths.index(number), index.encode())
 
     def pin_nowait(self, number: int) -> StorageFile | None:
         """The open file of segment `number`, pinned; None when it is not open."""

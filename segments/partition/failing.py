@@ -52,6 +52,7 @@ class FailingPartition(PartitionView, ABC):
         "_reopen",
         "_retry",
         "_wal_failed",
+        "is_in_doubt",
         "on_recovered",
         "wants_attention",
         "why_still",
@@ -73,6 +74,9 @@ class FailingPartition(PartitionView, ABC):
         self.why_still = ""
         """What the last try to open the log again met, where that does not end by itself."""
         self.wants_attention = False
+        self.is_in_doubt = False
+        """Of a partition that was closed: whether something that was promised is perhaps in no file
+        of its log, so that the WAL has to keep what it has."""
         self._call_soon = call_soon
         self._reopen = reopen
         self._retry = Retry()
@@ -224,6 +228,7 @@ class FailingPartition(PartitionView, ABC):
                 if opened.sync_failed and not opened.is_closed:
                     salvage(opened, max(promised, self.high_watermark))
         except (OSError, CorruptSegment) as exc:
+            self.is_in_doubt = True
             log.warning("not_written_anew", path=opened.paths.folder, error=str(exc))
 
     def _open_again(self, old: PartitionLog, now_ms: int, *, in_doubt: bool) -> PartitionLog:

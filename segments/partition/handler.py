@@ -399,7 +399,7 @@ class DiskHandler(MendingPartition):
         return self._mend_missing()
 
     def _mend_missing(self) -> bool:
-        """Repair what was sealed and has no file any more, as long as the WAL has its frames;
+        """Repair what was sealed and has no whole file any more, as long as the WAL has its frames;
         whether all is whole.
 
         What was sealed before the last checkpoint may be in the file that was written then, what
@@ -609,11 +609,12 @@ class DiskHandler(MendingPartition):
         failure: PartitionReadOnly | None = None
         while not (opened := self._log).is_closed:  # another one, if it is opened again now
             try:
-                if checkpoint and not self.is_poisoned:
-                    opened.sync()  # what fails finds the files open yet
+                if checkpoint:
+                    if not self.is_poisoned:
+                        opened.sync()  # what fails finds the files open yet
                     opened.look()
                     if not self._mend_missing():
-                        text = "a sealed segment is away, and could not be repaired"
+                        text = "a sealed segment is not whole, and could not be repaired"
                         raise OSError(errno.ENOENT, text, opened.paths.folder)
             except OSError as exc:
                 failure = self._poison(exc)

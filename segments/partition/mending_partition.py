@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from ..disk.storage import is_cut_off
 from ..errors import (
     CorruptSegment,
     OffsetOutOfRange,
@@ -144,12 +145,12 @@ class MendingPartition(FailingPartition):
         return mended.is_whole
 
     def mend_missing(self, since: int) -> bool:
-        """Repair the sealed segments from number `since` on whose files are away; whether all are
-        whole now.  Blocking."""
+        """Repair the sealed segments from number `since` on whose files are away, or were cut off;
+        whether all are whole now.  Blocking."""
         opened = self._log
-        paths = [opened.paths.log(number) for number in opened.sealed_since(since)]
-        away = [path for path in paths if not opened.storage.exists(path)]
-        mended = [self.mend(CorruptSegment(path, 0, "the file is missing")) for path in away]
+        files = [(opened.paths.log(row.number), row.size) for row in opened.sealed_since(since)]
+        away = [path for path, size in files if is_cut_off(opened.storage, path, size)]
+        mended = [self.mend(CorruptSegment(path, 0, "the file is not whole")) for path in away]
         return all(mended)
 
     @abstractmethod

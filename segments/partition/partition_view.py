@@ -114,6 +114,11 @@ class PartitionView:
         return self._log.segments_count
 
     @property
+    def not_removed_count(self) -> int:
+        """Deleted segments whose files could not be removed."""
+        return len(self._log.stuck)
+
+    @property
     def rolls_unprepared(self) -> int:
         """Rolls that found no segment made ahead."""
         return self._log.ready.missed

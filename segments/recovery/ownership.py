@@ -80,15 +80,16 @@ def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, numbe
         if head_of(storage, path) == (size, base_offset):
             return False
         found = scan(memoryview(read_file(storage, path)), None)
+        _, following = head_of(storage, paths.log(number + 1))
     except NoDescriptor:
         raise
     except OSError:
         return False  # it cannot be read: who reads its records is told
     if found.tail is not Tail.WHOLE or not found.batches:
         return False
-    if found.first_offset == base_offset:  # it may have been cut off
-        return found.next_offset > sealed.end_of(place)
-    return True
+    if found.first_offset != base_offset or found.next_offset > sealed.end_of(place):
+        return True
+    return following == found.next_offset  # one that was cut off is not followed where it ends
 
 
 def _sample(

@@ -25,6 +25,11 @@ from .files import ShardFiles, WalFile
 log = structlog.get_logger()
 
 
+class WalFull(OSError):
+    """There may be no further file.  As for want of space nothing was written, and that passes; but
+    the volume may have room."""
+
+
 class Supply:
     """Files for one writer.  `next_file` is for it alone, everything else for anybody."""
 
@@ -148,7 +153,7 @@ class Supply:
     def _is_full(self) -> OSError:
         """Why there is no room: what a log or the snapshot of the metadata failed with, last."""
         why = "a log in its oldest file cannot be synced" if self._cause is None else self._cause
-        return OSError(
+        return WalFull(
             errno.ENOSPC,
             f"the WAL is full, its oldest file is still needed: {why}",
             self._files.folder,

@@ -5,7 +5,7 @@ from uuid import UUID
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupTopicPartitions,
+    GroupTopicPartitions,
 )
 
 from ..support.wire_client import WireClient
@@ -39,7 +39,7 @@ class Member:
             instance_id=self._whole.instance_id,
         )
         request.topic_partitions = [
-            ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=indexes)
+            GroupTopicPartitions(topic_id=topic_id, partitions=indexes)
             for topic_id, indexes in self.reads.items()
         ]
         if full:

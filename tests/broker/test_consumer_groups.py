@@ -17,7 +17,7 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupTopicPartitions,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.messages_groups import (
@@ -463,12 +463,12 @@ async def test_what_a_member_says_that_it_reads_is_taken_by_id() -> None:
         topic_id = broker.core.topics.all["t"].topic_id
         first = await beat(client, joining("m"))
         await beat(client, joining("n"))
-        held = [ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=[0, 1])]
+        held = [GroupTopicPartitions(topic_id=topic_id, partitions=[0, 1])]
         alive = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id="m", member_epoch=first.member_epoch, topic_partitions=held
         )
         kept = read_by(await beat(client, alive))[topic_id]
-        alive.topic_partitions = [ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=kept)]
+        alive.topic_partitions = [GroupTopicPartitions(topic_id=topic_id, partitions=kept)]
         moved = await beat(client, alive)
         other = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id="n", member_epoch=moved.member_epoch

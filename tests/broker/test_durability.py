@@ -21,6 +21,7 @@ from segbroker.broker.limited_lines import OF_ONE_MAX
 from segbroker.broker.loop import turn
 from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
+from segbroker.broker.tally import Tally
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     DeleteRecordsRequest,
@@ -619,6 +620,27 @@ async def test_a_connection_ends_that_has_an_answer_for_which_there_is_no_memory
             assert await client.is_closed()
         async with connect(broker.address) as client:
             assert await stands(client, "g", "t", stable=True) == (0, 1)
+
+
+async def test_a_produce_of_several_partitions_is_answered_though_it_could_not_be_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Memory runs out behind its sync: who is settled does not even time out."""
+
+    def runs_out(*_: object) -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    async with serving() as broker, connect(broker.address) as client:
+        for name in ("t", "u"):
+            await client.create(name)
+        request = produce_request("t", batch(b"0"))
+        request.topic_data += produce_request("u", batch(b"0")).topic_data
+        monkeypatch.setattr(Tally, "answered", runs_out)
+        await client.send(request, 9)
+        with trio.fail_after(60):
+            _, reply = await client.receive(ProduceResponse, 9)
+        assert [one.partition_responses[0].error_code for one in reply.responses] == [0, 0]
 
 
 async def test_where_no_timeout_can_be_noted_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from segbroker.broker.loop.callbacks import Callbacks
+from segbroker.broker.peers import replies
 from segbroker.broker.peers.replies import Buffer, Outbox
 from segbroker.broker.producing import express, intake, produce_run, seat
 from segbroker.broker.server import Broker
@@ -503,12 +504,17 @@ def test_what_can_be_made_again_is_not_sent_along_with_what_cannot() -> None:
     assert told == ["made", "stuck"]
 
 
-def test_nothing_is_sent_behind_a_half_of_a_reply_whose_rest_there_is_no_memory_for() -> None:
-    """A client would take it for the rest."""
+@pytest.mark.parametrize("is_told", [True, False])
+def test_nothing_is_sent_behind_a_half_of_a_reply_whose_rest_there_is_no_memory_for(
+    monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    """A client would take it for the rest; there may be no memory to tell of it either."""
 
-    def runs_out(_: object) -> NoReturn:
+    def runs_out(*_: object) -> NoReturn:
         raise MemoryError
 
+    if not is_told:
+        monkeypatch.setattr(replies.log, "exception", runs_out)
     sink, broken = _SmallSink(), list[Exception | None]()
     outbox = Outbox(sink, spawn=runs_out, on_broken=broken.append)
     for _ in range(2):

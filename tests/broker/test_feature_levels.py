@@ -36,13 +36,14 @@ async def update(
     return await client.ask(request, UpdateFeaturesResponse, version)
 
 
+async def told(client: WireClient, version: int = 4) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    return await client.ask(request, ApiVersionsResponse, version)
+
+
 async def levels(client: WireClient) -> dict[str, tuple[int, int, int]]:
     """Of each feature the levels that there are, and that which it has."""
-    answer = await client.ask(
-        ApiVersionsRequest(client_software_name="t", client_software_version="1"),
-        ApiVersionsResponse,
-        4,
-    )
+    answer = await told(client)
     there = {row.name: row.max_version_level for row in answer.finalized_features}
     return {
         row.name: (row.min_version, row.max_version, there.get(row.name, 0))
@@ -78,6 +79,21 @@ async def test_a_program_that_asks_which_kafka_this_is_like_is_told() -> None:
     async with serving() as broker, connect(broker.address) as client:
         assert (await levels(client))["metadata.version"] == (30, 30, 30), "4.3-IV0"
         assert (await update(client, ("metadata.version", 30, UP))).error_code == 0
+
+
+async def test_who_asks_in_version_3_is_told_what_it_can_read() -> None:
+    """Java's clients before 3.9 do, as web interfaces have them: levels that begin with 0 they
+    cannot read (KAFKA-17011), those in force they can, all of them."""
+    async with serving() as broker, connect(broker.address) as client:
+        answer = await told(client, 3)
+    assert {row.name: (row.min_version, row.max_version) for row in answer.supported_features} == {
+        name: (low, high) for name, (low, high, _) in ALL.items() if low
+    }
+    assert {
+        row.name: (row.min_version_level, row.max_version_level)
+        for row in answer.finalized_features
+    } == {name: (level, level) for name, (_, _, level) in ALL.items()}
+    assert answer.finalized_features_epoch == 0
 
 
 async def test_no_level_is_changed_and_the_refusal_says_why() -> None:

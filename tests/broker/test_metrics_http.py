@@ -520,6 +520,41 @@ async def test_a_broker_whose_volume_became_read_only_is_not_ready_until_it_is_w
         await until_ready(broker)
 
 
+class NoSnapshots(MemoryStorage):
+    """At the test's word the metadata cannot be saved; everything else can."""
+
+    refuses = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.refuses and path.startswith("/data/meta/"):
+            raise OSError(errno.EIO, "no snapshot", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+async def test_a_log_that_is_full_for_want_of_a_snapshot_is_no_full_volume() -> None:
+    disk = NoSnapshots()
+    async with (
+        serving(
+            storage=disk,
+            metrics_listen=PAGE,
+            wal_file_bytes=65_536,
+            wal_bytes_max=262_144,
+            housekeeping_interval_ms=60_000,
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        disk.refuses = True
+        for _ in range(1_000):
+            if (await client.produce("t", bytes(10_000))).error_code != ErrorCode.NONE:
+                break
+        answer = await exchange(broker, get(b"/health/ready", LAST))
+        assert b"the write-ahead log cannot be written: [Errno 28] the WAL is full" in answer
+        assert b"no snapshot" in answer
+        assert b"the volume" not in answer
+        disk.refuses = False
+
+
 async def test_what_nobody_has_open_is_read_on_a_volume_that_became_read_only() -> None:
     disk = SmallDisk()
     async with serving(storage=disk) as broker, connect(broker.address) as client:

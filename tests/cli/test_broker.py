@@ -229,6 +229,20 @@ def test_a_write_that_does_not_end_needs_a_look() -> None:
     ]
 
 
+def test_files_that_cannot_be_removed_need_a_look() -> None:
+    info = {
+        "storage": {"partitions_read_only": 0, "not_removed_count": 3},
+        "wal": {"shards_failed": 0},
+        "scrub": {"errors": 0},
+        "cleaner": {"failures": 0},
+        "recovery": {"counts": {}},
+    }
+    assert list(concerns(info)) == [
+        "the files of 3 deleted segments or topics cannot be removed, and take room: the log"
+        " says why"
+    ]
+
+
 @pytest.mark.parametrize(("days", "is_told"), [(0, False), (400, True)])
 def test_a_clock_that_is_far_ahead_needs_a_look(days: int, is_told: bool) -> None:
     info = {

@@ -20,8 +20,8 @@ from segbroker.protocol.headers import decode_request, parse_request_header
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupTopicPartitions,
+    GroupAssignment,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import FetchRequest
 from segbroker.protocol.messages_groups import (
@@ -94,8 +94,8 @@ class Script:
             raise ConnectionError
         given = None
         if asked.rebalance_timeout_ms >= 0:  # it says all
-            row = ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=[0])
-            given = ConsumerGroupHeartbeatResponseAssignment(topic_partitions=[row])
+            row = GroupTopicPartitions(topic_id=TOPIC_ID, partitions=[0])
+            given = GroupAssignment(topic_partitions=[row])
         return request.answer(
             ConsumerGroupHeartbeatResponse(
                 error_code=code,

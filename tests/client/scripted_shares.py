@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from segbroker.client import (
-    ShareConsumer,
-)
+from segbroker.client import ShareConsumer
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.headers import decode_request, parse_request_header
+from segbroker.protocol.messages_consumer_groups import GroupAssignment, GroupTopicPartitions
 from segbroker.protocol.messages_core import LeaderIdAndEpoch
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
@@ -34,8 +33,6 @@ from segbroker.protocol.messages_share_groups import (
     ShareFetchResponseTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatResponseAssignment,
-    ShareGroupHeartbeatResponseTopicPartition,
 )
 from segbroker.protocol.record_batch import encode_batch
 
@@ -105,9 +102,7 @@ class Script:
         asked = decode(request, ShareGroupHeartbeatRequest)
         self.beats.append(asked.member_epoch)
         code = self.beat_codes.pop(0) if self.beat_codes else 0
-        given = ShareGroupHeartbeatResponseTopicPartition(
-            topic_id=TOPIC_ID, partitions=list(self.partitions)
-        )
+        given = GroupTopicPartitions(topic_id=TOPIC_ID, partitions=list(self.partitions))
         return request.answer(
             ShareGroupHeartbeatResponse(
                 error_code=code,
@@ -116,7 +111,7 @@ class Script:
                 heartbeat_interval_ms=50,
                 assignment=None
                 if asked.member_epoch
-                else ShareGroupHeartbeatResponseAssignment(topic_partitions=[given]),
+                else GroupAssignment(topic_partitions=[given]),
             )
         )
 

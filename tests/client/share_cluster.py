@@ -26,6 +26,7 @@ from typing import Any, Self
 from segbroker.client import ShareConsumer
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_consumer_groups import GroupAssignment, GroupTopicPartitions
 from segbroker.protocol.messages_core import (
     LeaderIdAndEpoch,
     MetadataResponse,
@@ -50,8 +51,6 @@ from segbroker.protocol.messages_share_groups import (
     ShareFetchResponseTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatResponseAssignment,
-    ShareGroupHeartbeatResponseTopicPartition,
 )
 from segbroker.protocol.record_batch import encode_batch
 
@@ -308,16 +307,12 @@ class ShareCluster:
     def beat(self, request: Request) -> ShareGroupHeartbeatResponse:
         asked = decode(request, ShareGroupHeartbeatRequest)
         self.left = asked.member_epoch == -1
-        given = ShareGroupHeartbeatResponseTopicPartition(
-            topic_id=TOPIC_ID, partitions=list(range(len(self.logs)))
-        )
+        given = GroupTopicPartitions(topic_id=TOPIC_ID, partitions=list(range(len(self.logs))))
         return ShareGroupHeartbeatResponse(
             member_id=asked.member_id,
             member_epoch=3,
             heartbeat_interval_ms=5_000,
-            assignment=None
-            if asked.member_epoch
-            else ShareGroupHeartbeatResponseAssignment(topic_partitions=[given]),
+            assignment=None if asked.member_epoch else GroupAssignment(topic_partitions=[given]),
         )
 
 

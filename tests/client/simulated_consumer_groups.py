@@ -16,14 +16,14 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseAssignment,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupDescribeResponseMember,
-    ConsumerGroupDescribeResponseTopicPartition,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupTopicPartitions,
+    DescribedAssignment,
+    DescribedTopicPartitions,
+    GroupAssignment,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
@@ -117,9 +117,9 @@ class ConsumerGroupWorld(GroupWorld):
             self.group.was_told(self.now_ms, told.member_id, told.assignment)
         given = None
         if told.assignment is not None:
-            given = ConsumerGroupHeartbeatResponseAssignment(
+            given = GroupAssignment(
                 topic_partitions=[
-                    ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=indexes)
+                    GroupTopicPartitions(topic_id=topic_id, partitions=indexes)
                     for topic_id, indexes in by_topic(told.assignment)
                 ]
             )
@@ -139,10 +139,10 @@ class ConsumerGroupWorld(GroupWorld):
                 client_id=one.client_id,
                 client_host=one.client_host,
                 subscribed_topic_names=sorted(one.names),
-                assignment=ConsumerGroupDescribeResponseAssignment(
+                assignment=DescribedAssignment(
                     topic_partitions=_described_topics((*one.assigned, *one.revoking))
                 ),
-                target_assignment=ConsumerGroupDescribeResponseAssignment(
+                target_assignment=DescribedAssignment(
                     topic_partitions=_described_topics(group.target.of(one.member_id))
                 ),
             )
@@ -188,11 +188,9 @@ class ConsumerGroupWorld(GroupWorld):
 
 def _described_topics(
     partitions: Iterable[tuple[bytes, int]],
-) -> list[ConsumerGroupDescribeResponseTopicPartition]:
+) -> list[DescribedTopicPartitions]:
     return [
-        ConsumerGroupDescribeResponseTopicPartition(
-            topic_id=topic_id, topic_name=TOPIC, partitions=indexes
-        )
+        DescribedTopicPartitions(topic_id=topic_id, topic_name=TOPIC, partitions=indexes)
         for topic_id, indexes in by_topic(partitions)
     ]
 

@@ -25,6 +25,7 @@ from segbroker.client.share_settings import ShareOptions
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import encode_response, parse_request_header
+from segbroker.protocol.messages_consumer_groups import GroupAssignment, GroupTopicPartitions
 from segbroker.protocol.messages_core import LeaderIdAndEpoch
 from segbroker.protocol.messages_groups import (
     FindCoordinatorRequest,
@@ -43,8 +44,6 @@ from segbroker.protocol.messages_share_groups import (
     ShareFetchResponseTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatResponseAssignment,
-    ShareGroupHeartbeatResponseTopicPartition,
 )
 from segbroker.protocol.schema import Message
 
@@ -367,17 +366,13 @@ class ShareWorld(SlowWorld):
         is_new = request.member_epoch == 0 or self._told != self.given
         if is_told:
             self._told = list(self.given)
-        row = ShareGroupHeartbeatResponseTopicPartition(
-            topic_id=self.topic_id, partitions=self.given
-        )
+        row = GroupTopicPartitions(topic_id=self.topic_id, partitions=self.given)
         return ShareGroupHeartbeatResponse(
             error_code=code,
             member_id=request.member_id,
             member_epoch=3,
             heartbeat_interval_ms=INTERVAL_MS,
-            assignment=ShareGroupHeartbeatResponseAssignment(topic_partitions=[row])
-            if is_told and is_new
-            else None,
+            assignment=GroupAssignment(topic_partitions=[row]) if is_told and is_new else None,
         )
 
     # Connections.

@@ -26,7 +26,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupTopicPartitions,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from segbroker.protocol.messages_groups import (
@@ -350,9 +350,7 @@ class ConsumerMember(Member):
                 member_id=self.member_id,
                 member_epoch=self.generation,
                 topic_partitions=[
-                    ConsumerGroupTopicPartitions(
-                        topic_id=self.topic_id, partitions=sorted(self.reads)
-                    )
+                    GroupTopicPartitions(topic_id=self.topic_id, partitions=sorted(self.reads))
                 ],
             ),
         )

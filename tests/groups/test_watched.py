@@ -18,8 +18,8 @@ from segbroker.protocol.headers import encode_request, encode_response
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupTopicPartitions,
+    GroupAssignment,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_groups import (
     JoinGroupRequest,
@@ -76,7 +76,7 @@ class Side:
             self._watched._passes(self._socket, piece[at : at + 7], is_reply=True)
 
     def beats(self, has: set[int] | None, epoch: int = 1) -> int:
-        rows = ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=sorted(has or ()))
+        rows = GroupTopicPartitions(topic_id=TOPIC_ID, partitions=sorted(has or ()))
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self.name,
@@ -86,8 +86,8 @@ class Side:
         return self.asks(request, 1)
 
     def told(self, number: int, partitions: set[int] | None, code: int = 0) -> None:
-        rows = ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=sorted(partitions or ()))
-        given = ConsumerGroupHeartbeatResponseAssignment(topic_partitions=[rows])
+        rows = GroupTopicPartitions(topic_id=TOPIC_ID, partitions=sorted(partitions or ()))
+        given = GroupAssignment(topic_partitions=[rows])
         reply = ConsumerGroupHeartbeatResponse(
             error_code=code,
             member_epoch=1,

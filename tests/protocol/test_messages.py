@@ -5,13 +5,13 @@ import pytest
 from segbroker.protocol.errors import ErrorCode, LocalProtocolError, UnsupportedVersion
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseAssignment,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupDescribeResponseMember,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupTopicPartitions,
+    DescribedAssignment,
+    GroupAssignment,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import (
     FetchRequest,
@@ -152,7 +152,7 @@ def test_a_consumer_group_heartbeat_request_written_out() -> None:
         rebalance_timeout_ms=5,
         subscribed_topic_names=["t"],
         subscribed_topic_regex="r",
-        topic_partitions=[ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=[1, 2])],
+        topic_partitions=[GroupTopicPartitions(topic_id=TOPIC_ID, partitions=[1, 2])],
     )
     expected = bytes.fromhex(
         "02 67  02 6d  00000003  00  00  00000005"  # g m 3, no instance, no rack, timeout
@@ -171,8 +171,8 @@ def test_a_consumer_group_heartbeat_response_written_out() -> None:
         member_id="m",
         member_epoch=3,
         heartbeat_interval_ms=5,
-        assignment=ConsumerGroupHeartbeatResponseAssignment(
-            topic_partitions=[ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=[1])]
+        assignment=GroupAssignment(
+            topic_partitions=[GroupTopicPartitions(topic_id=TOPIC_ID, partitions=[1])]
         ),
     )
     expected = bytes.fromhex(
@@ -192,8 +192,8 @@ def test_a_consumer_group_describe_response_written_out() -> None:
         client_id="c",
         client_host="h",
         subscribed_topic_names=[],
-        assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
-        target_assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
+        assignment=DescribedAssignment(topic_partitions=[]),
+        target_assignment=DescribedAssignment(topic_partitions=[]),
         member_type=1,
     )
     group = ConsumerGroupDescribeResponseGroup(

@@ -220,8 +220,9 @@ def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap() -> None:
 @pytest.mark.parametrize("config", [SMALL, DISK])
 @pytest.mark.parametrize("how", ["removed", "replaced by its beginning", "cut"])
 @pytest.mark.parametrize("written", ["by nobody", "with one record", "into the next segment"])
+@pytest.mark.parametrize("ends", ["killed", "stopped", "stopped at once"])
 def test_behind_a_file_that_was_away_while_it_was_closed_no_offset_is_given_again(
-    config: TopicConfig, how: str, written: str
+    config: TopicConfig, how: str, written: str, ends: str
 ) -> None:
     disk = MemoryStorage()
     manager, handler = partition_on(disk, config)
@@ -241,9 +242,13 @@ def test_behind_a_file_that_was_away_while_it_was_closed_no_offset_is_given_agai
     if written != "by nobody":
         with suppress(PartitionReadOnly):
             write(handler, count)
-    for second in range(6, 9):
-        manager.housekeeping(second * 1_000)
+    if ends != "stopped at once":
+        for second in range(6, 9):
+            manager.housekeeping(second * 1_000)
     acknowledged = list(range(handler.high_watermark))
+    if ends != "killed":
+        with suppress(ExceptionGroup):
+            manager.close()
     again = manager_on(disk.after_kill()).get_handler("t", 0)
     found = readable(again)
     assert again.log_end_offset >= len(acknowledged)

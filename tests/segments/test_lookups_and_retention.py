@@ -136,11 +136,13 @@ def test_a_file_that_cannot_be_unlinked_keeps_no_other_one_and_is_tried_again(th
     left = {name for name in disk.listdir(FOLDER) if name.endswith(".log")}
     assert len(before - left) >= 2
     assert disk.stuck.rpartition("/")[2] in left
+    assert manager.statistics().not_removed_count == 1
     disk.stuck = ""
     if then == "closed":
         manager.close()
     else:
         handler.delete_records_before(8)
+        assert manager.statistics().not_removed_count == 0
     assert not disk.exists(f"{FIRST}.log")
 
 

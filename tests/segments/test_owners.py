@@ -7,6 +7,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import make_dirs, read_file, replace_file
 from segbroker.segments.errors import StorageError
+from segbroker.segments.files.manifest import decode_manifest, encode_manifest
 from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -141,3 +142,26 @@ def test_the_producers_of_another_partition_are_not_taken_for_this_ones() -> Non
     assert [found.path for found in told] == [one.producers]
     again = append(started(disk).get_handler("t", 0), batch_of(b"x", producer=(7, 0, 2)))
     assert (again.base_offset, again.duplicate) == (2, True)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_manifest_of_an_earlier_version_that_is_of_another_cuts_nothing_off(closed: bool) -> None:
+    """Both logs begin at 0, and the first segment of the other has more offsets."""
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 2, SMALL)
+    for _ in range(5):
+        append(manager.get_handler("t", 0), batch_of(b"ours" * 75))
+    for _ in range(5):
+        append(manager.get_handler("t", 1), batch_of(b"theirs" * 12))
+    manager.close()
+    if not closed:
+        manager = started(disk)
+        append(manager.get_handler("t", 0), batch_of(b"ours" * 75))
+        disk = disk.after_kill()
+    ours, theirs = (partition_paths("/data", "t", partition) for partition in (0, 1))
+    manifest = decode_manifest(read_file(disk, theirs.manifest))
+    assert manifest is not None
+    replace_file(disk, ours.manifest, encode_manifest(0, manifest.rows))
+    handler = started(disk).get_handler("t", 0)
+    assert offsets_in(read_from(handler, 0)) == list(range(5 if closed else 6))

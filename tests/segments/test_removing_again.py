@@ -55,6 +55,7 @@ def test_the_files_of_a_deleted_topic_go_when_the_disk_lets_them(
         disk.refuses = call
         manager.delete_topic("t")
         assert disk.listdir("/data/topics"), "they are still there"
+        assert manager.statistics().not_removed_count == 1
         manager.housekeeping(60_000)
         assert disk.listdir("/data/topics")
         disk.refuses = ""
@@ -62,6 +63,7 @@ def test_the_files_of_a_deleted_topic_go_when_the_disk_lets_them(
             manager.create_topic("t", 1, SMALL)
             append(manager.get_handler("t", 0), batch_of(b"new"))
         manager.housekeeping(120_000)
+        assert manager.statistics().not_removed_count == 0
         assert disk.listdir("/data/topics") == ["t"] * made_again
         if made_again:
             assert manager.get_handler("t", 0).log_end_offset == 1

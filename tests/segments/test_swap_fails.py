@@ -3,14 +3,15 @@ goes by what it was before."""
 
 import errno
 from collections.abc import Callable, Sequence
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread, main_thread
 from types import TracebackType
+from typing import Any, cast
 
 import pytest
 
 from segbroker.segments.background import Housekeeper
 from segbroker.segments.checks.directory_check import DirectoryChecker
-from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment, DiskFull
 from segbroker.segments.log.reading import ReadPlan
 
@@ -434,3 +435,49 @@ def test_a_kill_within_a_swap_leaves_nothing_that_is_told_as_damage() -> None:
             log.open()
             assert {record.key for record in log.records()} == {b"a", b"b", b"c"}
             log.manager.close()
+
+
+class ReadMeanwhile(MemoryStorage):
+    """Somebody reads where an index has just gone, and writes it when somebody else wants to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[str], None] | None = None
+        self.writes = Event()
+        self.rebuilding = Told()
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        if path.endswith(".index") and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile(path)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if create and current_thread() is not main_thread():
+            self.writes.set()
+            assert self.rebuilding.is_wanted.wait(30)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_an_index_made_again_beside_a_swap_is_not_left_beside_what_it_is_not_of() -> None:
+    disk = ReadMeanwhile()
+    log = Compacted(disk)
+    fill(log, 3)
+    opened = log.handler._log
+    cast(Any, opened.files)._rebuilding = disk.rebuilding
+    readers: list[Thread] = []
+
+    def read(path: str) -> None:
+        row = next(row for row in opened.sealed.rows() if opened.paths.index(row.number) == path)
+        opened.files.drop()
+        readers.append(Thread(target=opened.files.index, args=(row,)))
+        readers[0].start()
+        assert disk.writes.wait(30)
+
+    disk.meanwhile = read
+    log.clean_sealed()
+    disk.rebuilding.is_wanted.set()
+    readers[0].join()
+    found = list(DirectoryChecker(disk.after_kill(), "/data", log.now_ms).check())
+    assert not [one for one in found if one.is_damage]
+    log.check()

@@ -26,7 +26,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupTopicPartitions,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import (
     FetchResponse,
@@ -149,9 +149,7 @@ class ConsumerMember:
     async def _beat(self, client: WireClient) -> None:
         joins = not self._epoch
         says_all = joins or self._says_all
-        owned = [
-            ConsumerGroupTopicPartitions(topic_id=self._topic_id, partitions=sorted(self._assigned))
-        ]
+        owned = [GroupTopicPartitions(topic_id=self._topic_id, partitions=sorted(self._assigned))]
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group.name,
             member_id=self._name,

@@ -28,7 +28,7 @@ from segbroker.protocol.headers import decode_request, decode_response, parse_re
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupTopicPartitions,
+    GroupTopicPartitions,
 )
 from segbroker.protocol.messages_core import MetadataResponse
 from segbroker.protocol.messages_groups import (
@@ -61,7 +61,7 @@ SUBTOPOLOGY: Final = "0"
 OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
 _Heartbeat: TypeAlias = ConsumerGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
-_TopicPartitions: TypeAlias = ConsumerGroupTopicPartitions | ConsumerGroupTopicPartitions
+_TopicPartitions: TypeAlias = GroupTopicPartitions | GroupTopicPartitions
 
 
 @dataclass(slots=True)

@@ -41,6 +41,7 @@ WELL_AND_ILL: Final[dict[str, list[tuple[str, float, float]]]] = {
         ('segbroker_wal_sync_seconds_bucket{le="1.0"}', 30, 30),
         ('segbroker_wal_sync_seconds_bucket{le="+Inf"}', 30, 30),
     ],
+    "SegbrokerNotRemoved": [("segbroker_not_removed", 0, 3)],
     "SegbrokerClockAhead": [("segbroker_clock_ahead_seconds", 0, 90_000)],
     "SegbrokerReadsFailed": [("segbroker_failed_reads_total", 0, 0.1)],
     "SegbrokerDamageFound": [("segbroker_scrub_errors_total", 0, 0.1)],
