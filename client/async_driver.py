@@ -159,10 +159,10 @@ class AsyncDriver(Driver):
             await self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
             )
+            self._forgotten.opened(client, self, last, last_ms)
         except BaseException:
             await self.stop()
             raise
-        self._forgotten.opened(client, self, last, last_ms)
 
     async def stop(self) -> None:
         """End everything under way (ClosedError) and all tasks.  Again: nothing.

@@ -20,6 +20,7 @@ A producer may be used by several threads.
 import atexit
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from random import Random
 from typing import Self, Unpack
 
@@ -135,8 +136,7 @@ class Producer(Blocking):
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         keep_freed_memory()
-        self._driver.start(self._engine)
-        atexit.register(self.close)
+        self._driver.start(self._engine, partial(atexit.register, self.close))
         return self
 
     def _close(self, exc: BaseException | None) -> None:

@@ -32,6 +32,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from math import inf
 from ssl import SSLContext
 from time import sleep
@@ -109,8 +110,9 @@ class ThreadDriver(Driver):
 
     # The caller's side.
 
-    def start(self, engine: Engine) -> None:
-        """Start the thread and wait until one broker was reached.
+    def start(self, engine: Engine, reached: Callable[[], object]) -> None:
+        """Start the thread, wait until one broker was reached, and call `reached`: whoever is
+        interrupted before its end has opened nothing.
 
         Raises BrokerUnreachable when the times of reaching.py are over, or where the system has no
         thread or descriptors to give, TlsFailed and AuthenticationFailed as soon as it is clear;
@@ -129,32 +131,33 @@ class ThreadDriver(Driver):
         self._stopping = False
         try:
             self._start_thread()
-        except (OSError, RuntimeError) as exc:  # no descriptors, or no thread
-            why = (isinstance(exc, OSError) and exc.strerror) or exc
-            raise BrokerUnreachable(f"the system has no room for a client: {why}") from exc
-        try:
             self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
             )
+            reached()
         except BaseException:
             self.stop()
             raise
 
     def _start_thread(self) -> None:
-        with ExitStack() as undoing:
-            self._wake_reader, self._wake_writer = socket.socketpair()
-            undoing.enter_context(self._wake_reader)
-            undoing.enter_context(self._wake_writer)
-            self._wake_reader.setblocking(False)
-            self._wake_writer.setblocking(False)
-            self._selector = undoing.enter_context(selectors.DefaultSelector())
-            self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-            thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
-            self._thread = thread
-            undoing.callback(self._is_no_more)
-            _open.add(self)  # before the thread: a fork finds it whenever it comes
-            thread.start()
-            undoing.pop_all()
+        try:
+            with ExitStack() as undoing:
+                self._wake_reader, self._wake_writer = socket.socketpair()
+                undoing.enter_context(self._wake_reader)
+                undoing.enter_context(self._wake_writer)
+                self._wake_reader.setblocking(False)
+                self._wake_writer.setblocking(False)
+                self._selector = undoing.enter_context(selectors.DefaultSelector())
+                self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+                thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
+                self._thread = thread
+                undoing.callback(self._is_no_more)
+                _open.add(self)  # before the thread: a fork finds it whenever it comes
+                thread.start()
+                undoing.pop_all()
+        except (OSError, RuntimeError) as exc:  # no descriptors, or no thread
+            why = (isinstance(exc, OSError) and exc.strerror) or exc
+            raise BrokerUnreachable(f"the system has no room for a client: {why}") from exc
 
     def watch(self, client: Closable, last: Callable[[], Call[None]] | None, last_ms: int) -> None:
         """Where nobody refers to `client` any more it ends by itself, behind `last`, which may take
@@ -578,8 +581,8 @@ class Blocking(Client):
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
-        self._driver.start(self._engine)
-        self._driver.watch(self, self._last, self._last_ms)
+        watch = partial(self._driver.watch, self, self._last, self._last_ms)
+        self._driver.start(self._engine, watch)
         return self
 
     def __exit__(

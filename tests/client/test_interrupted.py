@@ -4,6 +4,7 @@ It is raised inside the calls that make a batch and a part of its records, where
 moved or is about to: a signal hits those a few times in a hundred, which is no test.
 """
 
+import atexit
 import re
 import signal
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from segbroker.client import (
     Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     Consumer,
@@ -34,12 +36,14 @@ from segbroker.client.acknowledging import Acquired, Kind
 from segbroker.client.assigned import PartitionState
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.fetching import Fetching
+from segbroker.client.forgotten import Forgotten
 from segbroker.client.group_events import Event, Events, News
 from segbroker.client.group_reading import GroupReading
 from segbroker.client.prefetched import Prefetched
 from segbroker.client.progress import Progress
 from segbroker.client.reading import Reading
 from segbroker.client.share_lanes import ShareLanes
+from segbroker.client.thread_driver import ThreadDriver
 from segbroker.client.transactions import Transactions
 from segbroker.client.transport import Transport
 
@@ -47,6 +51,7 @@ from ..support.daemon import Daemon
 from ..support.waiting import DEADLINE_S, until
 from .conftest import Run
 from .test_async import numbers
+from .test_own_tasks import living
 
 COUNT = 3_000
 NEVER: Any = {"commit_interval_ms": 600_000}
@@ -725,3 +730,51 @@ def test_a_record_that_ctrl_c_hits_while_it_is_sent_holds_nothing_up(
     with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
         values = sorted(record.value or b"" for record in consumer)
         assert values == [b"first", *[b"hit"] * hits, b"last"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "name"),
+    [
+        (Admin, ThreadDriver, "_start_thread"),
+        (Admin, Forgotten, "opened"),
+        (Consumer, atexit, "register"),
+        (Producer, atexit, "register"),
+    ],
+)
+def test_who_is_interrupted_as_he_opens_a_client_has_opened_none(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, kind: type[Admin], of: object, name: str
+) -> None:
+    """Nobody could close it."""
+    done: Callable[..., object] = getattr(of, name)
+
+    def interrupted(*args: object) -> object:
+        done(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(of, name, interrupted)
+    before = {*threading.enumerate()}
+    client = kind(daemon.address)
+    with pytest.raises(KeyboardInterrupt):
+        client.open()
+    assert not {*threading.enumerate()} - before
+    assert "closed" in repr(client)
+
+
+@pytest.mark.parametrize("kind", [AsyncAdmin, AsyncConsumer])
+def test_who_is_interrupted_as_he_opens_an_async_client_has_opened_none(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, kind: type[AsyncAdmin]
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Forgotten, "opened", interrupted)
+
+    async def main() -> None:
+        before = living()
+        client = kind(daemon.address)
+        with pytest.raises(KeyboardInterrupt):
+            await client.__aenter__()
+        assert living() == before
+        assert "closed" in repr(client)
+
+    run(main)
