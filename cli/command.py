@@ -22,7 +22,7 @@ from click.core import ParameterSource
 
 from . import contexts, properties
 from .exit_codes import ExitCode
-from .failures import Failure, explain, innermost
+from .failures import Failure, explain, with_those_before
 from .other_words import command_meant, option_meant
 from .standard_error import abandon_stderr, say
 from .standard_output import abandon_stdout, is_of_stdout
@@ -274,7 +274,7 @@ def _end(error: Exception, ctx: click.Context) -> int:
     failure = explain(error, ctx.params)
     if failure is None or wants_debug(ctx):
         raise error
-    if is_of_stdout(innermost(error)):
+    if any(map(is_of_stdout, with_those_before(error))):
         abandon_stdout()
     failure.show()
     return failure.code

@@ -15,7 +15,7 @@ import os
 import pwd
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -94,6 +94,13 @@ def innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def with_those_before(error: BaseException | None) -> Iterator[BaseException]:
+    """It, and those that it was raised behind."""
+    while error is not None:
+        yield (error := innermost(error))
+        error = error.__context__
 
 
 def _several(group: BaseExceptionGroup[BaseException], params: Mapping[str, Any]) -> Failure | None:

@@ -7,7 +7,8 @@
 | end | nothing of what is there now stays |
 
 Nothing comes back: it asks first, unless --yes; --dry-run says what would go.  What was done is
-said before its table is printed: where nobody takes that, it is done all the same.
+said before its table is printed: where nobody takes that, it is done all the same, and what was not
+done is told behind it.
 """
 
 from collections.abc import Mapping
@@ -101,10 +102,12 @@ def trim(
                 _tell_what_is_gone(admin, name, cuts)
                 raise
             note(f"deleted {what}")
-            if yes:
-                _show(cuts)
-    if unserved is not None:
-        raise unserved  # what can be trimmed is
+    try:
+        if yes and not dry_run:
+            _show(cuts)
+    finally:
+        if unserved is not None:
+            raise unserved  # what can be trimmed is
 
 
 def _show(cuts: "Mapping[TopicPartition, Cut]") -> None:

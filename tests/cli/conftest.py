@@ -65,6 +65,16 @@ def start(daemon: Daemon, *words: str, stdout: int = subprocess.PIPE) -> "subpro
     )
 
 
+def unread(daemon: Daemon, *words: str) -> tuple[int, bytes]:
+    """The exit code of the command whose output nobody reads, and what it says of errors."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start(daemon, *words, stdout=writer)
+    os.close(writer)
+    _, said = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, said
+
+
 def shown(leader: int, follower: int) -> bytes:
     """All that was written to a terminal of which this process has both ends; closes the follower.
 

@@ -20,7 +20,7 @@ from ..support.daemon import running, start
 from ..support.ports import keep_port
 from ..support.scrape import scrape
 from ..support.waiting import until, within_one_of
-from .conftest import in_process, segbroker
+from .conftest import in_process, segbroker, unread
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +330,9 @@ def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:
         trimmed = asked("topic", "trim", "flights", "--before", "1", "--yes")
         assert trimmed[1:] == [["0", "1", "1"]], "what can be trimmed is"
         assert not asked("topic", "trim", "flights", "--before", "1", "-p", "1", "--yes")
+        code, said = unread(daemon, "topic", "trim", "flights", "--before", "1", "--yes")
+        assert told in said, "also where nobody takes the table"
+        assert code == ExitCode.REFUSED
         read = in_process("consume", "flights", "-e", *words)
         assert read.stdout == b"2\n3\n", "all that there is, and then the reason"
         assert b"-1: no broker serves the partition for now; partition 1 of topic" in read.stderr

@@ -1,10 +1,7 @@
 """`segbroker group` against a real daemon, with a consumer of another make in the group."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +15,7 @@ from segbroker import client as segbroker
 from segbroker.cli.exit_codes import ExitCode
 
 from ..support.daemon import Daemon, running
-from .conftest import Run, in_process, start
+from .conftest import Run, in_process, start, unread
 
 DEADLINE_S = 60
 
@@ -328,15 +325,11 @@ def test_a_watch_ends_with_its_reader_and_not_with_the_next_look(
         watch.communicate()
 
 
-def test_what_fails_is_told_though_nobody_reads_the_output(run: Run, daemon: Daemon) -> None:
+def test_what_fails_is_told_though_nobody_reads_the_output(daemon: Daemon) -> None:
     """`group describe nothing | true`: there is nobody to end with but who watches."""
-    command = [sys.executable, "-m", "segbroker.cli", "group", "describe", "no-such-group"]
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open(writer, "wb") as output:
-        told = subprocess.run([*command, "-b", daemon.address], stdout=output, stderr=-1)
-    assert b"no-such-group" in told.stderr
-    assert told.returncode == ExitCode.NOT_FOUND
+    code, said = unread(daemon, "group", "describe", "no-such-group")
+    assert b"no-such-group" in said
+    assert code == ExitCode.NOT_FOUND
 
 
 def test_a_group_of_the_consumer_protocol_is_described(
