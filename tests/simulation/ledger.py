@@ -61,7 +61,6 @@ SUBTOPOLOGY: Final = "0"
 OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
 _Heartbeat: TypeAlias = ConsumerGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
-_TopicPartitions: TypeAlias = GroupTopicPartitions | GroupTopicPartitions
 
 
 @dataclass(slots=True)
@@ -210,7 +209,7 @@ class Ledger:
         holders.says(member, has, None if timeout_ms < 0 else timeout_ms / 1000, came_s)
 
     def _read(
-        self, request: ConsumerGroupHeartbeatRequest, topics: Iterable[_TopicPartitions]
+        self, request: ConsumerGroupHeartbeatRequest, topics: Iterable[GroupTopicPartitions]
     ) -> set[Place]:
         """Partitions, by topic id."""
         return {
