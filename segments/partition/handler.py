@@ -608,16 +608,21 @@ class DiskHandler(MendingPartition):
         """
         failure: PartitionReadOnly | None = None
         while not (opened := self._log).is_closed:  # another one, if it is opened again now
+            is_told = self.is_poisoned
             try:
                 if checkpoint:
-                    if not self.is_poisoned:
+                    if not is_told:
                         opened.sync()  # what fails finds the files open yet
                     opened.look()
                     if not self._mend_missing():
                         text = "a sealed segment is not whole, and could not be repaired"
                         raise OSError(errno.ENOENT, text, opened.paths.folder)
             except OSError as exc:
-                failure = self._poison(exc)
+                error = self._poison(exc)
+                if is_told:
+                    self.is_in_doubt = True
+                else:
+                    failure = error
             if checkpoint and self.is_poisoned:
                 self._write_anew(opened)
             try:

@@ -11,7 +11,7 @@ from segbroker.protocol.batch_pure import write_varint
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import GapReason, read_header
-from segbroker.segments.compaction import cleaning, compacting, swapping
+from segbroker.segments.compaction import cleaning, compacting
 from segbroker.segments.compaction.compacting import RETRY_MS
 from segbroker.segments.compaction.survivors import Survivors
 from segbroker.segments.disk.memory import MemoryStorage
@@ -241,7 +241,7 @@ def mistake(*_: object) -> None:
     ("where", "name"),
     [
         (MemoryStorage, "rename"),
-        (swapping, "put_file"),
+        (SealedFiles, "write_index"),
         (SealedSegments, "splice"),
     ],
     ids=["before-the-rename", "before-the-index", "before-readers-see-it"],
