@@ -761,7 +761,10 @@ async def test_a_reader_that_leaves_during_a_cold_read_leaves_no_buffer_behind()
 
 async def test_a_read_that_fails_is_told_with_its_partition(events: Events) -> None:
     disk = GatedStorage()
-    async with serving(storage=disk) as broker, connect(broker.address) as client:
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         await client.produce("t", b"v")
         disk.cached, disk.read_error = False, OSError(errno.EIO, "a bad block")

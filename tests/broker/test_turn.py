@@ -1,5 +1,6 @@
 """The end of a turn: woken once, flushed once, large fan-outs in pieces."""
 
+import math
 from functools import partial
 
 import pytest
@@ -33,6 +34,12 @@ class Woken:
 
     def sync(self) -> None:
         self.synced += 1
+
+
+@pytest.fixture(autouse=True)
+def without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is over where a test says so, however long a line of the log takes."""
+    monkeypatch.setattr(pace, "STEP_S", math.inf)
 
 
 async def test_a_partition_and_a_connection_are_looked_at_once_per_turn() -> None:

@@ -489,7 +489,8 @@ def test_an_admin_client_that_nobody_refers_to_any_more_ends_by_itself(daemon: D
         admins.clear()
         thread.join(DEADLINE_S)
     assert not thread.is_alive()
-    assert ["<Admin" in str(one.message) for one in warned] == [True]
+    # What others have left may be collected meanwhile, with warnings of its own.
+    assert sum("<Admin" in str(one.message) for one in warned) == 1
 
 
 def test_who_collects_a_forgotten_consumer_may_be_in_the_middle_of_a_send(
@@ -1551,6 +1552,7 @@ def test_a_last_commit_that_there_is_no_memory_for_is_told(
     daemon: Daemon, filled: str, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By both makes alike: who hears nothing takes it for committed."""
+    last_only: Options = {"commit_interval_ms": 600_000}
 
     def has_no_memory(*_: object) -> object:
         monkeypatch.undo()
@@ -1561,13 +1563,15 @@ def test_a_last_commit_that_there_is_no_memory_for_is_told(
 
     with (  # noqa: PT012
         pytest.raises(MemoryError),
-        Consumer(daemon.address, filled, group=filled) as consumer,
+        Consumer(daemon.address, filled, group=filled, **last_only) as consumer,
     ):
         assert consumer.poll(timeout_ms=60_000)
         use_up_memory()
 
     async def main() -> None:
-        async with AsyncConsumer(daemon.address, filled, group=filled) as consumer:
+        # In a group of its own: the other has not left, for want of memory.
+        group = f"{filled}-async"
+        async with AsyncConsumer(daemon.address, filled, group=group, **last_only) as consumer:
             assert await consumer.poll(timeout_ms=60_000)
             use_up_memory()
 
