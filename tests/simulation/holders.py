@@ -7,8 +7,9 @@
 | joins anew, leaves, is refused | nothing |
 | was not heard of for a session | been dropped, perhaps |
 | was told to let go, and is silent about it for a rebalance timeout | the same |
+| asked, and the answer got lost, which may have told it to let go | the same |
 
-Both times begin anew with the broker.  A member that is at the epoch that it was told, and within
+All times begin anew with the broker.  A member that is at the epoch that it was told, and within
 its times, is not to be told that it is none.
 
 A request counts from when it came, an answer from when it left: whoever is taken to have a
@@ -46,6 +47,8 @@ class _Has:
     """The one that it was told last."""
     open: int = 0
     """How many requests came since the last one that was answered without an error."""
+    open_s: float = inf
+    """When the first of them came."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class Holders:
             if self._lives(has, now_s):
                 has.heard_s = now_s
                 has.shrunk_s = has.shrunk_s if has.shrunk_s == inf else now_s
+                has.open_s = has.open_s if has.open_s == inf else now_s
 
     def says(
         self, member: Member, reads: set[Place] | None, rebalance_s: float | None, came_s: float
@@ -70,6 +74,7 @@ class Holders:
         has = self._members.setdefault(member, _Has())
         has.came_s = came_s
         has.open += 1
+        has.open_s = min(has.open_s, came_s)
         if rebalance_s is not None:
             has.rebalance_s = rebalance_s
         if reads is not None:
@@ -81,7 +86,7 @@ class Holders:
         """Its heartbeat was answered without an error: it is at this epoch."""
         has = self._members.setdefault(member, _Has())
         if came_s >= has.came_s:
-            has.heard_s, has.epoch, has.open = came_s, epoch, 0
+            has.heard_s, has.epoch, has.open, has.open_s = came_s, epoch, 0, inf
 
     def is_member(self, member: Member, epoch: int, came_s: float, now_s: float) -> bool:
         """Whether who asks at this epoch must be a member: nothing else can have happened."""
@@ -117,5 +122,6 @@ class Holders:
         return conflicts
 
     def _lives(self, has: _Has, now_s: float) -> bool:
-        ends_s = min(has.heard_s + self.session_s, has.shrunk_s + has.rebalance_s)
+        silent_s = min(has.shrunk_s, has.open_s)
+        ends_s = min(has.heard_s + self.session_s, silent_s + has.rebalance_s)
         return now_s < ends_s - CLOCK_S
