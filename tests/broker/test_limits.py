@@ -41,7 +41,7 @@ from ..support.patient_clock import passes
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
-from .conftest import Events, serving
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 from .guarded import connect_from
 from .test_memory_of_waiting import held_opening
 
@@ -75,7 +75,7 @@ async def test_a_flood_of_what_is_closed_is_counted_and_not_written_line_by_line
         "malformed_request": bytes(4),
         "unserved_request": struct.pack(">ihhih", 10, 999, 0, 1, -1),
     }
-    async with serving(housekeeping_interval_ms=86_400_000) as broker:
+    async with serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker:
         for event, data in requests.items():
             for _ in range(8):
                 async with connect(broker.address) as client:
@@ -102,7 +102,10 @@ async def test_a_flood_from_many_addresses_is_not_written_address_by_address(
     events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(closing_lines, "LINES_MAX", 3)
-    async with serving(connections_max=1) as broker, connect(broker.address) as client:
+    async with (
+        serving(connections_max=1, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         for n in range(8):
             async with connect_from(f"127.0.1.{n + 1}", broker) as stranger:
