@@ -274,6 +274,35 @@ def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
     assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(5))
 
 
+@pytest.mark.parametrize("durability", ["fsync", "disk", "memory"])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_what_was_overwritten_behind_a_full_disk_is_not_taken_for_a_torn_write(
+    durability: str, is_stopped: bool
+) -> None:
+    disk = TreacherousStorage()
+    config = TopicConfig({**SMALL.overrides, "durability": durability})
+    manager, handler = partition_on(disk, config)
+    for n in range(4):
+        write(handler, n)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 4)
+    disk.full = False
+    active = handler._log.active
+    disk.open(active.path).pwrite(bytes(active.size), 0)
+    for second in (6, 12, 60):
+        manager.housekeeping(second * 1_000)
+    assert handler.read_only is not None
+    assert "the broker has to restart" in handler.why_still
+    assert handler.log_end_offset == 4
+    if is_stopped:
+        manager.close()
+    again = manager_on(disk.after_kill()).get_handler("t", 0)
+    write(again, 4)
+    found = readable(again)
+    assert found[:4] == [0, 1, 2, 3] if durability == "fsync" else found[-1] >= 4
+
+
 def test_bytes_that_memory_lost_with_the_sync_leave_the_partition_as_it_is() -> None:
     disk = TreacherousStorage(forgets=True)
     manager, handler = partition_on(disk, DISK)
