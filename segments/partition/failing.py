@@ -13,6 +13,7 @@ This is the part of DiskHandler that knows nothing of appends.  When the log is 
 `_begin_anew` and `_advance` take care of the write-ahead log and of what is visible.
 """
 
+import errno
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from ..errors import (
     StorageError,
 )
 from ..log.partition_log import PartitionLog
-from ..log.salvaging import Retry, salvage
+from ..log.salvaging import Retry, check_promised, salvage
 from ..log.sealing import close_log
 from ..settings.topic_config import OnCorruption
 from .partition_view import PartitionView
@@ -192,6 +193,7 @@ class FailingPartition(PartitionView, ABC):
                     opened.ready.missed += old.ready.missed
                     self._log = opened  # under the locks: who waits for one goes by this one
         except Exception as exc:  # for want of memory, too: whatever it is, it is tried again
+            passes = passes and not isinstance(exc, CorruptSegment)
             self._retry.failed(now_ms, passes=passes)
             why = str(exc) or repr(exc)
             self.why_still = "" if passes else why
@@ -235,14 +237,18 @@ class FailingPartition(PartitionView, ABC):
         """The log anew, durable; the old one changes nothing any more."""
         if old.is_closed:
             raise LogClosed(old.paths.folder)
-        promised = self._stop()  # also where nothing is in doubt: nothing is told of `old` any more
-        if in_doubt:
-            try:
-                salvage(old, max(promised, self.high_watermark))
-            except CorruptSegment:
-                self._doubt_end()
-                raise
-        elif old.manifest.is_doubtful and not old.swap_failed:
+        stopped = self._stop()  # also where nothing is in doubt: nothing is told of `old` any more
+        promised = max(stopped, self.high_watermark)
+        try:
+            if in_doubt:
+                salvage(old, promised)
+            else:  # an opening would take what was overwritten for a torn write
+                check_promised(old, promised)
+        except CorruptSegment as exc:
+            old.doubt(OSError(errno.EIO, str(exc), exc.path))
+            self._doubt_end()
+            raise
+        if not in_doubt and old.manifest.is_doubtful and not old.swap_failed:
             # Of a row there that `old` does not go by; an opening would, and may come to nothing.
             old.note([])
         opened = None

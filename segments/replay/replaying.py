@@ -14,6 +14,7 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | stands nowhere | written at its position; a gap in front of it is recovery's to judge |
 | ... and whole batches do there: another log's | the same, and a copy of the file to quarantine |
 | ... of the first segment, without its front, and no manifest says why | at its beginning: no gap |
+| ... and nothing else is left of the log | the same; what is in front is told |
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
 | lies in a segment that was deleted | nothing |
 | lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
@@ -108,6 +109,8 @@ def put_back(
             continue  # sealed: nothing of it is looked at here
         if stands_in_another(storage, paths, number, by_segment[number], is_known=is_known):
             del by_segment[number]
+    if by_segment and known is None and not _present(storage, paths):
+        _tell_front(paths, by_segment[min(by_segment)][0], report)
     if by_segment and known is None:
         _put_front_back(storage, paths, *min(by_segment.items()), report)
     is_marked = read_unsynced(storage, paths) is not None
@@ -206,6 +209,13 @@ def _put_front_back(
     replace_or_mark(storage, paths, path, b"".join(frame.payload for frame in frames))
     last = [read_header(batch) for batch in iter_batches(frames[-1].payload)][-1]
     report.add("replayed", path, frames[0].base_offset, last.next_offset, size=end - begin)
+
+
+def _tell_front(paths: LogPaths, first: Frame, report: LogReport) -> None:
+    """Nothing is left of a log but what these frames have.  If they begin with a segment, the log
+    begins there: as far as it had anything before, which nobody knows, only this says so."""
+    if first.base_offset and not first.position:
+        report.add("gap", paths.folder, 0, first.base_offset, reason="corruption")
 
 
 def _batches(frames: Sequence[Frame]) -> Iterator[Placed]:

@@ -18,7 +18,7 @@ from segbroker.protocol.record_batch import BatchHeader, check_batch, iter_batch
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.upkeep import RECOVERIES_FAILED_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Inode
-from segbroker.segments.disk.storage import Buffer, read_file
+from segbroker.segments.disk.storage import Buffer, read_file, remove_tree
 from segbroker.segments.errors import DiskFull, LogClosed, PartitionReadOnly, StorageError
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.metadata.metadata import Metadata
@@ -272,6 +272,55 @@ def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
     handler.sync()
     assert readable(handler) == list(range(5))
     assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(5))
+
+
+@pytest.mark.parametrize("before", [3, 4])
+def test_what_the_wal_has_not_of_a_directory_that_was_removed_is_told(before: int) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk)
+    for n in range(before):
+        write(handler, n)
+    manager.close()  # the write-ahead log has nothing of it any more
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    write(handler, before)
+    assert handler._log.active.base_offset == 3, "before=3: it begins the segment"
+    remove_tree(disk, handler._log.paths.folder)
+    again = manager_on(disk.after_kill())
+    assert readable(again.get_handler("t", 0)) == [before]
+    told = [row for row in again.report.rows if row.what == "gap"]
+    assert [(row.from_offset, row.to_offset, row.reason) for row in told] == [
+        (0, before, "corruption")
+    ]
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk", "memory"])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_what_was_overwritten_behind_a_full_disk_is_not_taken_for_a_torn_write(
+    durability: str, is_stopped: bool
+) -> None:
+    disk = TreacherousStorage()
+    config = TopicConfig({**SMALL.overrides, "durability": durability})
+    manager, handler = partition_on(disk, config)
+    for n in range(4):
+        write(handler, n)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 4)
+    disk.full = False
+    active = handler._log.active
+    disk.open(active.path).pwrite(bytes(active.size), 0)
+    for second in (6, 12, 60):
+        manager.housekeeping(second * 1_000)
+    assert handler.read_only is not None
+    assert "the broker has to restart" in handler.why_still
+    assert handler.log_end_offset == 4
+    if is_stopped:
+        manager.close()
+    again = manager_on(disk.after_kill()).get_handler("t", 0)
+    write(again, 4)
+    found = readable(again)
+    assert found[:4] == [0, 1, 2, 3] if durability == "fsync" else found[-1] >= 4
 
 
 def test_bytes_that_memory_lost_with_the_sync_leave_the_partition_as_it_is() -> None:

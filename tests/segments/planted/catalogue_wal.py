@@ -609,8 +609,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_the_loop_has_not_heard_of_was_promised_to_nobody",
         "failing",
-        "                salvage(old, max(promised, self.high_watermark))\n",
-        "                salvage(old, self.high_watermark)\n",
+        "        promised = max(stopped, self.high_watermark)\n",
+        "        promised = self.high_watermark\n",
         "tests.segments.test_answers_under_way:"
         "test_what_the_wal_has_synced_is_not_cut_though_the_loop_hears_of_it_late",
     ),
@@ -625,8 +625,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_memory_lost_with_a_failed_sync_is_no_loss_to_the_next_process",
         "failing",
-        "                self._doubt_end()\n",
-        "",
+        "            self._doubt_end()\n            raise\n",
+        "            raise\n",
         "tests.segments.test_doubted_ends:test_a_lost_event_hides_no_doubt[disk]",
     ),
     Bug(
