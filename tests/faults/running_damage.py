@@ -401,7 +401,8 @@ class Case:
         manager = self.manager
         manager.housekeeping(self.now_ms)
         self._listen()
-        if not self.disk.full and not self.disk.failing:  # else it may not even be marked
+        # Else it may not even be marked, or nobody looks.
+        if not (self.disk.full or self.disk.failing or manager.look_for_directory()):
             for key in [key for key in manager.handlers if not self.unseen.get(key, True)]:
                 del self.unseen[key]
         works = not manager.wal.statistics().shards_failed and manager.why_unsettled is None
