@@ -363,7 +363,8 @@ class Case:
             self.lax = f"{how} {path}"
             # The content of what is as long as before is looked at by nobody.
             self.unlooked = 1 << 60 if how in UNSEEN else 2
-        for key in self.ledgers:
+        for key, ledger in self.ledgers.items():
+            ledger.due.clear()  # in the files alone by now
             folder = f"/data/topics/{key[0]}/partition_{key[1]}"
             ours = [one for one in self.changed if one.startswith(f"{folder}/")]
             if f"{folder}/".startswith(f"{path}/") or path in ours:
