@@ -106,7 +106,8 @@ class ActiveSegment:
     def opened(self) -> StorageFile:
         """The file, opened if it is not.  For who may not be parked meanwhile.
 
-        Raises OSError, CorruptSegment: it was cut off, and nothing may be written behind that.
+        Raises OSError, CorruptSegment: it was cut off, or is another, and nothing may be written
+        into that.
         """
         file = self.file
         if file is None:
@@ -114,9 +115,9 @@ class ActiveSegment:
                 file = self.file
                 if file is None:
                     file = self.storage.open(self.path)
-                    if (size := file.size()) < self.size:
+                    if (size := file.size()) != self.size:
                         file.close()
-                        raise CorruptSegment(self.path, size, "the file is shorter than written")
+                        raise CorruptSegment(self.path, size, "not as long as it was written")
                     self.file = file
         return file
 

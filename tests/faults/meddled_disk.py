@@ -23,6 +23,7 @@ from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage
 from segbroker.segments.disk.storage import Buffer
 
 HOWS = ("remove", "cut", "beginning", "stale", "foreign", "away", "grow", "fail")
+WEIGHTS = (3, 5, 3, 1, 1, 2, 1, 1)
 OF_DIRECTORIES = ("remove", "away", "fail")
 KINDS = {
     "segment": re.compile(r"/data/topics/[^~].*_segment_\d+\.log"),
@@ -160,10 +161,13 @@ class MeddledDisk(MemoryStorage):
             if isinstance(node, _Inode):
                 self._earlier.setdefault(path, []).append(bytes(node.content))
 
-    def meddle(self, random: Random) -> tuple[str, str]:
-        """Change something; how, and its path."""
+    def meddle(self, random: Random, folder: str = "") -> tuple[str, str]:
+        """Change something; how, and its path.  folder: in which that is, most often."""
+        only = folder if random.random() < 0.7 else ""
         found: dict[str, list[tuple[str, _Directory, str, _Inode | _Directory]]] = {}
         for one in _walk(self._root, ""):
+            if not one[0].startswith(only):
+                continue
             for kind, pattern in KINDS.items():
                 if pattern.fullmatch(one[0]) and isinstance(one[3], _Directory) == (
                     kind == "directory"
@@ -172,12 +176,14 @@ class MeddledDisk(MemoryStorage):
         if not found:
             return "nothing", ""
         # What holds the records is where most can go wrong.
-        weights = [6 if kind == "segment" else 3 if kind == "wal" else 1 for kind in found]
+        weights = [10 if kind == "segment" else 3 if kind == "wal" else 1 for kind in found]
         (kind,) = random.choices(list(found), weights)
-        path, directory, name, node = random.choice(found[kind])
+        # The last files are those that change.
+        last = random.random() < 0.5
+        path, directory, name, node = random.choice(found[kind][-2:] if last else found[kind])
         is_durable = random.random() < 0.5
         is_directory = isinstance(node, _Directory)
-        how = random.choice(OF_DIRECTORIES if is_directory else HOWS)
+        how = random.choice(OF_DIRECTORIES) if is_directory else random.choices(HOWS, WEIGHTS)[0]
         if how == "fail":
             self.failing.append(path)
         elif how == "away":
@@ -233,20 +239,21 @@ class MeddledDisk(MemoryStorage):
         """What is away of this directory does not come back."""
         self._away = [one for one in self._away if not one[1].startswith(f"{folder}/")]
 
-    def bring_back(self, random: Random) -> None:
-        """One that is away has its name again, whatever has it now."""
+    def bring_back(self, random: Random) -> str:
+        """One that is away has its name again, whatever has it now: its path; empty: none has."""
         if not self._away:
-            return
+            return ""
         target, path = self._away.pop(random.randrange(len(self._away)))
         try:
             directory, name = self._parent(path)
             here, there = self._parent(target)
         except OSError:
-            return  # what it was in is away
+            return ""  # what it was in is away
         if there not in here.names:
-            return  # not behind a power cut
+            return ""  # not behind a power cut
         directory.names[name] = here.names.pop(there)
         self._found.clear()
+        return path
 
 
 def _edge(content: bytes, random: Random) -> int:

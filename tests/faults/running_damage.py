@@ -62,6 +62,9 @@ class _Ledger:
     acked: dict[int, bytes] = field(default_factory=dict)
     floor: int = 0
     """Records below it were deleted, or that was asked for."""
+    kept: set[int] = field(default_factory=set)
+    """What the write-ahead log has of this life; what it had at the end of the last one."""
+    due: set[int] = field(default_factory=set)
     said: set[int] = field(default_factory=set)
     """What was found to be lost already."""
     producer: int = 0
@@ -73,6 +76,7 @@ class _Found:
     """A partition, as a reader sees it."""
 
     rows: list[tuple[int, bytes]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
     excused: list[tuple[int, int]] = field(default_factory=list)
     """Offsets in gaps, and those that are refused."""
 
@@ -100,11 +104,17 @@ class Case:
         vouch for what a file had: it was changed, and no look has come to it; True: none will."""
         self.foreign: dict[Partition, DiskManager | None] = {}
         """Whose last file has the content of another partition's; who has it open notices."""
+        self.overwritten: set[Partition] = set()
+        """In place, in this life: no look of an orderly stop comes to that."""
+        self.copied: set[Partition] = set()
+        """The same of any file: a power cut takes the word of what is sealed."""
         self.changed: set[str] = set()
         """All paths."""
         self.is_gone = False
         """Whether the directory went away, and may be another one."""
         self.told: dict[Partition, list[tuple[int, int]]] = {}
+        self.focus = (self.random.choice("ffdcm"), self.random.randrange(PARTITIONS))
+        """The partition to which most happens."""
         self.few = self.random.random() < 0.3
 
     def run(self) -> "Case":
@@ -122,7 +132,7 @@ class Case:
             return
         for name, durability in TOPICS.items():
             self._create(name, durability)
-        for _ in range(random.randint(5, 40)):
+        for _ in range(random.randint(5, 25)):
             self._step()
         if random.random() < 0.5:
             self._end(random.choice(("kill", "stop", "power cut")))
@@ -130,8 +140,11 @@ class Case:
         for _ in range(random.choice((1, 1, 2))):
             for _ in range(random.randint(0, 12)):
                 self._step()
+            self._prepare()
             for _ in range(random.choice((1, 1, 1, 2))):
                 self._meddle()
+            if random.random() < 0.5:
+                self._append(self.focus)
             for _ in range(random.choice((0, 1, 3, 12))):
                 self._step()
             for _ in range(random.choice((0, 0, 2))):
@@ -152,6 +165,23 @@ class Case:
         self._end(random.choice(("kill", "stop")))
         if self._open():
             self._check("behind the last start")
+
+    def _prepare(self) -> None:
+        """The state in which it is met."""
+        assert self.manager is not None
+        random, key = self.random, self.focus
+        try:
+            handler = self.manager.get_handler(*key)
+            parks = random.random() < 0.5
+            if parks or random.random() < 0.3:
+                handler.sync()
+            if random.random() < 0.3:
+                self.manager.wal.checkpoint()
+            if parks:
+                self.trace.append(f"park {key}")
+                handler.park()
+        except (StorageError, OSError) as exc:
+            self.trace.append(f"  {type(exc).__name__}: {exc}")
 
     # Lives
 
@@ -198,7 +228,7 @@ class Case:
         return True
 
     def _end(self, how: str) -> None:
-        manager, self.manager = self.manager, None
+        manager = self.manager
         if manager is None:
             return
         self.trace.append(how)
@@ -221,7 +251,14 @@ class Case:
                 pass
         self._note(manager)
         if self.random.random() < 0.5:
-            self.disk.bring_back(self.random)
+            self._bring_back()
+        self.manager = None
+        for key, ledger in self.ledgers.items():
+            is_kept = not manager.wal.checkpoints and not self.lax and key not in self.overwritten
+            ledger.due, ledger.kept = (ledger.kept if is_kept else set()), set()
+        self.overwritten.clear()
+        if how == "power cut":
+            self.foreign |= dict.fromkeys(self.copied)
         failing = self.disk.failing if self.random.random() < 0.2 and how != "failing stop" else []
         self.disk = self.disk.image(power_cut=how == "power cut")
         self.disk.failing = failing
@@ -258,7 +295,8 @@ class Case:
         random, manager = self.random, self.manager
         assert manager is not None
         draw = random.random()
-        key = random.choice(sorted(self.ledgers))
+        key = self.focus if random.random() < 0.6 else random.choice(sorted(self.ledgers))
+        key = key if key in self.ledgers else random.choice(sorted(self.ledgers))
         self.now_ms += random.choice((1, 100, 2_000))
         try:
             if draw < 0.55:
@@ -291,14 +329,13 @@ class Case:
                 for partition in range(PARTITIONS):
                     self.told.pop(("m", partition), None)
                 self._create("m", TOPICS["m"])
-            elif draw < 0.96:
+            elif draw < 0.945 or (self.disk.full and draw < 0.97):
                 self.disk.full = not self.disk.full
                 self.trace.append(f"full: {self.disk.full}")
             elif draw < 0.98:
                 self.disk.heal(random)
             else:
-                self.trace.append("brought back")
-                self.disk.bring_back(random)
+                self._bring_back()
         except (StorageError, OSError) as exc:
             self.trace.append(f"  {type(exc).__name__}: {exc}")
             self._forget_m()
@@ -311,7 +348,14 @@ class Case:
 
     def _meddle(self) -> None:
         assert self.manager is not None
-        how, path = self.disk.meddle(self.random)
+        folder = f"/data/topics/{self.focus[0]}/partition_{self.focus[1]}"
+        self._changed(*self.disk.meddle(self.random, folder))
+
+    def _bring_back(self) -> None:
+        if path := self.disk.bring_back(self.random):
+            self._changed("back", path)
+
+    def _changed(self, how: str, path: str) -> None:
         self.trace.append(f"{how}: {path}")
         self.changed.add(path)
         self.is_gone |= path in ("/data", "/data/LOCK")
@@ -319,7 +363,8 @@ class Case:
             self.lax = f"{how} {path}"
             # The content of what is as long as before is looked at by nobody.
             self.unlooked = 1 << 60 if how in UNSEEN else 2
-        for key in self.ledgers:
+        for key, ledger in self.ledgers.items():
+            ledger.due.clear()  # in the files alone by now
             folder = f"/data/topics/{key[0]}/partition_{key[1]}"
             ours = [one for one in self.changed if one.startswith(f"{folder}/")]
             if f"{folder}/".startswith(f"{path}/") or path in ours:
@@ -330,10 +375,14 @@ class Case:
         assert self.manager is not None
         if TOPICS[key[0]] != "fsync":
             self.unseen[key] = how in UNSEEN or self.unseen.get(key, False)
+        if how not in ("remove", "away", "fail", "cut in place", "beginning", "grow in place"):
+            self.overwritten.add(key)
         kinds = {one.rpartition(".")[2] for one in changed}
         if {"log", "manifest"} <= kinds:  # nothing says any more whose the files are
             self.unseen[key] = True
             self.foreign.setdefault(key, None)
+        if how.startswith("foreign") and path.endswith(".log"):
+            self.copied.add(key)
         if how.startswith("foreign") and self._is_unsealed(key, path):
             self.foreign[key] = self.manager if key in self.manager.handlers else None
 
@@ -353,7 +402,8 @@ class Case:
         manager = self.manager
         manager.housekeeping(self.now_ms)
         self._listen()
-        if not self.disk.full and not self.disk.failing:  # else it may not even be marked
+        # Else it may not even be marked, or nobody looks.
+        if not (self.disk.full or self.disk.failing or manager.look_for_directory()):
             for key in [key for key in manager.handlers if not self.unseen.get(key, True)]:
                 del self.unseen[key]
         works = not manager.wal.statistics().shards_failed and manager.why_unsettled is None
@@ -365,6 +415,8 @@ class Case:
 
     def _append(self, key: Partition) -> None:
         assert self.manager is not None
+        if key not in self.ledgers:
+            return
         random, ledger = self.random, self.ledgers[key]
         values, keys = [], []
         for _ in range(random.randint(1, 3)):
@@ -406,6 +458,8 @@ class Case:
             self._problem(f"{key}: given again: {again}")
         if handler.high_watermark > result.last_offset:
             ledger.acked |= dict(zip(offsets, values, strict=True))
+            if TOPICS[key[0]] == "fsync":
+                ledger.kept |= set(offsets)
         else:
             self.trace[-1] += " not acknowledged"
             ledger.producer = 0
@@ -459,6 +513,10 @@ class Case:
             self.lost += 1
             if not any(begin <= offset < end for begin, end in told):
                 silent.append(offset)
+        due = {at for at in ledger.due - there.keys() if at >= ledger.floor}
+        due = {at for at in due if any(begin <= at < end for begin, end in found.gaps)}
+        if due and key[0] != COMPACTED and not self.lax:
+            self._problem(f"{when}, {key}: the write-ahead log had what is lost: {sorted(due)}")
         if silent:
             lax = self.lax or ("not seen" if key in self.unseen else "")
             text = f"{when}, {key}: lost without a word: {silent} {lax}"
@@ -497,6 +555,7 @@ def _read_out(handler: DiskHandler, ledger: _Ledger) -> _Found:
             if header.is_control:
                 assert gap_reason(header) is not None, "a control batch that is no gap"
                 found.excused.append((header.base_offset, header.next_offset))
+                found.gaps.append((header.base_offset, header.next_offset))
             else:
                 decoded = decode_batch(batch)
                 rows = zip(decoded.offsets(), decoded.values(), strict=True)

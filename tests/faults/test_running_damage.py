@@ -3,9 +3,16 @@
 The long tier: `python -m tests.soak.running_damage`.
 """
 
+import pytest
+
+from segbroker.segments.disk.storage import StorageFile
+from segbroker.segments.log.partition_log import PartitionLog
+from segbroker.segments.log.segment import ActiveSegment
+from segbroker.segments.partition.failing import FailingPartition
+
 from .running_damage import Case
 
-SEEDS = range(1, 25)
+SEEDS = (*range(1, 20), 61, 81)
 
 
 def test_files_that_change_under_a_broker_cost_nothing_in_silence() -> None:
@@ -17,3 +24,34 @@ def test_files_that_change_under_a_broker_cost_nothing_in_silence() -> None:
 
 def test_a_case_comes_of_its_seed() -> None:
     assert Case(3).run().trace == Case(3).run().trace
+
+
+def test_a_file_that_is_not_open_and_that_nobody_looks_for_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def opened(self: ActiveSegment) -> StorageFile:
+        if self.file is None:
+            self.file = self.storage.open(self.path)
+        return self.file
+
+    def is_in_place(self: ActiveSegment) -> bool:
+        return self.file is None or self.file.is_in_place(self.size)
+
+    monkeypatch.setattr(ActiveSegment, "opened", opened)
+    monkeypatch.setattr(ActiveSegment, "is_in_place", is_in_place)
+    assert Case(81).run().problems
+
+
+def test_a_stop_that_lets_frames_go_behind_a_file_that_was_cut_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = PartitionLog.look
+
+    def looked(self: PartitionLog) -> None:
+        if self.failed is None:
+            look(self)
+
+    is_whole = property(lambda self: False, lambda self, value: None)
+    monkeypatch.setattr(PartitionLog, "look", looked)
+    monkeypatch.setattr(FailingPartition, "is_in_doubt", is_whole)
+    assert Case(61).run().problems

@@ -256,6 +256,27 @@ def test_behind_a_file_that_was_away_while_it_was_closed_no_offset_is_given_agai
     assert written != "into the next segment" or found[-1] == count, "what is whole is kept"
 
 
+@pytest.mark.parametrize("config", [SMALL, DISK])
+def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_one(
+    config: TopicConfig,
+) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, config)
+    for n in range(2):
+        write(handler, n)
+    handler.sync()
+    assert handler._log.park(), "it gives its descriptor back"
+    active = handler._log.active
+    disk.open(active.path).pwrite(bytes(active.size + 100), 0)
+    with pytest.raises(PartitionReadOnly):
+        write(handler, 2)
+    for second in range(6, 9):
+        manager.housekeeping(second * 1_000)
+    again = manager_on(disk.after_kill()).get_handler("t", 0)
+    assert again.log_end_offset >= 2
+    assert readable(again) == ([0, 1] if config is SMALL else [])
+
+
 def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
     disk = TreacherousStorage()
     manager, handler = partition_on(disk)
