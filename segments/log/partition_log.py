@@ -333,14 +333,18 @@ class PartitionLog:
         if self.config.stamps_append_time and header.records_count:  # a gap has no time
             set_log_append_time(batch, now_ms)
             max_timestamp = now_ms
-        self._put(segment, batch, now_ms)
-        segment.add(
-            batch,
-            base_offset,
-            base_offset + header.last_offset_delta + 1,
-            header.records_count,
-            max_timestamp,
-        )
+        try:
+            self._put(segment, batch, now_ms)
+            segment.add(
+                batch,
+                base_offset,
+                base_offset + header.last_offset_delta + 1,
+                header.records_count,
+                max_timestamp,
+            )
+        except BaseException:
+            segment.is_half_written = True
+            raise
         return base_offset
 
     def write_run(
@@ -373,11 +377,15 @@ class PartitionLog:
         for size, base_offset in zip(sizes, offsets, strict=False):
             patch_batch(run, base_offset, leader_epoch, position)
             position += size
-        self._put(segment, run, now_ms)
-        if len(sizes) == 1:
-            segment.add(run, offsets[0], offsets[1], records, max_timestamps[0])
-        else:
-            segment.add_run(run, sizes, counts, max_timestamps, offsets)
+        try:
+            self._put(segment, run, now_ms)
+            if len(sizes) == 1:
+                segment.add(run, offsets[0], offsets[1], records, max_timestamps[0])
+            else:
+                segment.add_run(run, sizes, counts, max_timestamps, offsets)
+        except BaseException:
+            segment.is_half_written = True
+            raise
         return offsets
 
     def _put(self, segment: ActiveSegment, data: memoryview, now_ms: int) -> None:

@@ -52,6 +52,7 @@ class ActiveSegment:
         "created_ms",
         "file",
         "first_ms",
+        "is_half_written",
         "leader_epoch",
         "max_timestamp",
         "name_is_durable",
@@ -102,6 +103,9 @@ class ActiveSegment:
         self.builder = BlockBuilder(base_offset, interval)
         self.pins = 0
         self.retired = False
+        self.is_half_written = False
+        """Whether a write failed on its way: its file may be longer then, and nothing is written
+        into it any more."""
 
     def opened(self) -> StorageFile:
         """The file, opened if it is not.  For who may not be parked meanwhile.
@@ -115,7 +119,8 @@ class ActiveSegment:
                 file = self.file
                 if file is None:
                     file = self.storage.open(self.path)
-                    if (size := file.size()) != self.size:
+                    size = file.size()
+                    if size < self.size or (size > self.size and not self.is_half_written):
                         file.close()
                         raise CorruptSegment(self.path, size, "not as long as it was written")
                     self.file = file

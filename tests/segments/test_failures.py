@@ -277,6 +277,28 @@ def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_o
     assert readable(again) == ([0, 1] if config is SMALL else [])
 
 
+def test_behind_a_write_that_ended_half_way_what_is_whole_is_read_though_its_file_was_closed() -> (
+    None
+):
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    for n in range(2):
+        write(handler, n)
+    handler.sync()
+
+    def half(self: MemoryFile, data: Buffer, position: int) -> int:
+        MemoryFile.pwrite(self, memoryview(data)[:10], position)
+        raise OSError(errno.ENOSPC, "no space", self.path)
+
+    with patch.object(_TreacherousFile, "pwrite", half), pytest.raises(DiskFull):
+        write(handler, 2)
+    assert handler._log.park()
+    assert readable(handler) == [0, 1]
+    manager.housekeeping(6_000)
+    write(handler, 2)
+    assert readable(handler) == [0, 1, 2]
+
+
 def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
     disk = TreacherousStorage()
     manager, handler = partition_on(disk)
