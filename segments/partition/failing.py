@@ -229,6 +229,8 @@ class FailingPartition(PartitionView, ABC):
             with _ONE_AT_A_TIME, opened.seal_lock, opened.append_lock:
                 if opened.sync_failed and not opened.is_closed:
                     salvage(opened, max(promised, self.high_watermark))
+                elif not opened.is_closed:
+                    check_promised(opened, max(promised, self.high_watermark))
         except (OSError, CorruptSegment) as exc:
             self.is_in_doubt = True
             log.warning("not_written_anew", path=opened.paths.folder, error=str(exc))

@@ -8,6 +8,7 @@ import pytest
 from segbroker.segments.disk.storage import StorageFile
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.log.segment import ActiveSegment
+from segbroker.segments.partition import failing
 from segbroker.segments.partition.failing import FailingPartition
 
 from .running_damage import Case
@@ -39,6 +40,8 @@ def test_a_file_that_is_not_open_and_that_nobody_looks_for_is_noticed(
 
     monkeypatch.setattr(ActiveSegment, "opened", opened)
     monkeypatch.setattr(ActiveSegment, "is_in_place", is_in_place)
+    # By now a stop looks at the bytes as well.
+    monkeypatch.setattr(failing, "check_promised", lambda opened, promised: None)
     assert Case(81).run().problems
 
 
@@ -55,3 +58,7 @@ def test_a_stop_that_lets_frames_go_behind_a_file_that_was_cut_is_noticed(
     monkeypatch.setattr(PartitionLog, "look", looked)
     monkeypatch.setattr(FailingPartition, "is_in_doubt", is_whole)
     assert Case(61).run().problems
+
+
+def test_a_stop_keeps_the_frames_of_a_file_that_it_cannot_look_at() -> None:
+    assert Case(96686).run().problems == []
