@@ -108,9 +108,14 @@ def readable(handler: DiskHandler) -> list[int]:
     return offsets
 
 
-def segment_that_forgets() -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
-    """Three records are acknowledged; the next sync of their segment fails, and forgets them."""
-    disk = TreacherousStorage(forgets=True)
+def segment_that_forgets(
+    *, in_memory: bool = True
+) -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
+    """Three records are acknowledged; the next sync of their segment fails, and forgets them.
+
+    in_memory: also there; else the disk alone will never have them, whatever is synced.
+    """
+    disk = TreacherousStorage(forgets=in_memory)
     manager, handler = partition_on(disk)
     for number in range(3):
         write(handler, number)
@@ -120,8 +125,9 @@ def segment_that_forgets() -> tuple[TreacherousStorage, DiskManager, DiskHandler
 
 
 def check_acknowledged(disk: TreacherousStorage, handler: DiskHandler) -> None:
-    """Only the WAL has what was acknowledged: nothing may void its frames."""
-    assert handler.read_only is not None
+    """Only the WAL has what was acknowledged: nothing may void its frames, but what writes it anew
+    of memory, where that has it."""
+    assert (handler.read_only is not None) == disk.forgets
     for image in (disk.after_kill(), disk.after_power_cut()):
         assert readable(manager_on(image).get_handler("t", 0)) == [0, 1, 2]
 

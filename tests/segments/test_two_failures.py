@@ -28,8 +28,9 @@ def fill(disk: TreacherousStorage, handler: DiskHandler) -> None:
     disk.full = False
 
 
-def test_a_sync_that_fails_after_the_disk_was_found_full_is_not_forgotten() -> None:
-    disk, manager, handler = segment_that_forgets()
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_sync_that_fails_after_the_disk_was_found_full_is_not_forgotten(in_memory: bool) -> None:
+    disk, manager, handler = segment_that_forgets(in_memory=in_memory)
     disk.meanwhile = lambda: fill(disk, handler)
     assert not handler.wal_checkpoint()
     disk.fails = ()
@@ -67,8 +68,9 @@ class ToldLock:
         self.release()
 
 
-def test_a_log_is_not_opened_again_before_the_sync_that_goes_on_has_ended() -> None:
-    disk, manager, handler = segment_that_forgets()
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_log_is_not_opened_again_before_the_sync_that_goes_on_has_ended(in_memory: bool) -> None:
+    disk, manager, handler = segment_that_forgets(in_memory=in_memory)
     told = ToldLock(handler._log.sync_lock)
     handler._log.sync_lock = told  # type: ignore[assignment]  # a lock in all that is asked of it
     ticking = threading.Thread(target=lambda: manager.housekeeping(5_000))

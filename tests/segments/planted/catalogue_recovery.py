@@ -326,18 +326,11 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         FAILURES + "behind_what_memory_lost_with_the_sync_nothing_is_kept_that_nobody_was_told_of",
     ),
     Bug(
-        "a_failed_sync_is_forgotten_behind_a_full_disk",
-        "failing",
-        "isinstance(self.read_only, DiskFull) and not old.sync_failed",
-        "isinstance(self.read_only, DiskFull)",
-        TWO_FAILURES + "a_sync_that_fails_after_the_disk_was_found_full_is_not_forgotten",
-    ),
-    Bug(
         "a_log_is_opened_again_while_a_sync_goes_on",
         "failing",
         "                with old.sync_lock:  #",
         "                if True:  #",
-        TWO_FAILURES + "a_log_is_not_opened_again_before_the_sync_that_goes_on_has_ended",
+        TWO_FAILURES + "a_log_is_not_opened_again_before_the_sync_that_goes_on_has_ended[False]",
     ),
     Bug(
         "without_a_manifest_a_segment_is_of_its_last_epoch",
