@@ -87,6 +87,8 @@ def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, numbe
         return False  # it cannot be read: who reads its records is told
     if found.tail is not Tail.WHOLE or not found.batches:
         return False
+    if following == sealed.end_of(place):
+        return False  # as the manifest says: another file was put in the place of this one
     if found.first_offset != base_offset or found.next_offset > sealed.end_of(place):
         return True
     return following == found.next_offset  # one that was cut off is not followed where it ends

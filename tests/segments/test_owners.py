@@ -165,3 +165,26 @@ def test_a_manifest_of_an_earlier_version_that_is_of_another_cuts_nothing_off(cl
     replace_file(disk, ours.manifest, encode_manifest(0, manifest.rows))
     handler = started(disk).get_handler("t", 0)
     assert offsets_in(read_from(handler, 0)) == list(range(5 if closed else 6))
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_segment_with_another_one_of_its_log_in_its_place_is_told_and_begins_no_other_log(
+    closed: bool,
+) -> None:
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, SMALL)
+    for _ in range(2 if closed else 1):
+        append(manager.get_handler("t", 0), batch_of(b"ours" * 75))
+    manager.close()
+    if not closed:
+        manager = started(disk)
+        append(manager.get_handler("t", 0), batch_of(b"ours" * 75))
+        disk = disk.after_kill()
+    paths = partition_paths("/data", "t", 0)
+    replace_file(disk, paths.log(0), read_file(disk, paths.log(1)))
+    again = started(disk)
+    handler = again.get_handler("t", 0)
+    assert offsets_in(read_from(handler, 0)) == [0, 1], "a gap for one"
+    told = [row for row in again.report.rows if row.what == "gap"]
+    assert [(row.from_offset, row.to_offset) for row in told] == [(0, 1)]
