@@ -342,7 +342,7 @@ class PartitionLog:
                 header.records_count,
                 max_timestamp,
             )
-        except BaseException:
+        except BaseException:  # whatever it is, bytes may be there that nobody counts
             segment.is_half_written = True
             raise
         return base_offset
@@ -383,7 +383,7 @@ class PartitionLog:
                 segment.add(run, offsets[0], offsets[1], records, max_timestamps[0])
             else:
                 segment.add_run(run, sizes, counts, max_timestamps, offsets)
-        except BaseException:
+        except BaseException:  # whatever it is, bytes may be there that nobody counts
             segment.is_half_written = True
             raise
         return offsets

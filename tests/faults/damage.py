@@ -36,12 +36,12 @@ from segbroker.segments.errors import SegmentReplaced, StorageError
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from ..segments.tools import read_once
 from .history import Partition
 
 ROOT: Final = "/data"
 NOW_MS: Final = 1_000_000
 LIVES: Final = 4
-READ_BYTES: Final = 1 << 20
 REPAIRS_MAX: Final = 8
 
 Files = Mapping[str, bytes]
@@ -238,7 +238,7 @@ def read_out(handler: DiskHandler, end: int, starts: Iterable[int] = ()) -> Read
     repairs = 0
     while offset < end:
         try:
-            data = _read(handler, offset)
+            data = read_once(handler, offset)
         except SegmentReplaced:
             repairs += 1
             if repairs > REPAIRS_MAX:
@@ -260,17 +260,6 @@ def read_out(handler: DiskHandler, end: int, starts: Iterable[int] = ()) -> Read
                 found.batches[header.base_offset] = bytes(batch)
             offset = header.next_offset
     return found
-
-
-def _read(handler: DiskHandler, offset: int) -> bytes:
-    plan = handler.plan_read(offset, READ_BYTES)
-    if plan is None:
-        return b""
-    try:
-        buffer = memoryview(bytearray(plan.size_max))
-        return bytes(buffer[: plan.read(buffer)])
-    finally:
-        plan.release()
 
 
 @dataclass
@@ -365,7 +354,7 @@ def _examine_writing(
         result = handler.append(batch, check_batch(batch), NOW_MS)
         if result.base_offset < end:
             verdict.violations.append(f"{partition}: offset {result.base_offset} is given again")
-        if _read(handler, result.base_offset) != bytes(batch):
+        if read_once(handler, result.base_offset) != bytes(batch):
             verdict.violations.append(f"{partition}: what was appended then is not there")
     except StorageError as exc:
         verdict.refused = verdict.refused or str(exc)

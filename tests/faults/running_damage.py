@@ -38,13 +38,13 @@ from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
+from ..segments.tools import read_once
 from .history import Partition
 from .meddled_disk import Killed, MeddledDisk
 
 TOPICS: Final = {"f": "fsync", "d": "disk", "m": "memory", "c": "fsync"}
 COMPACTED: Final = "c"
 PARTITIONS: Final = 2
-READ_BYTES: Final = 1 << 20
 REPAIRS_MAX: Final = 16
 OF_THE_WAL: Final = ("/data/wal", "/data/meta", "/data/witness")
 UNSEEN: Final = ("stale in place", "foreign in place")
@@ -538,7 +538,7 @@ def _read_out(handler: DiskHandler, ledger: _Ledger) -> _Found:
     repairs = 0
     while offset < end:
         try:
-            data = _read_once(handler, offset)
+            data = read_once(handler, offset)
         except SegmentReplaced:
             repairs += 1
             if repairs > REPAIRS_MAX:
@@ -564,17 +564,6 @@ def _read_out(handler: DiskHandler, ledger: _Ledger) -> _Found:
         if offset == before:
             break
     return found
-
-
-def _read_once(handler: DiskHandler, offset: int) -> bytes:
-    plan = handler.plan_read(offset, READ_BYTES)
-    if plan is None:
-        return b""
-    try:
-        buffer = memoryview(bytearray(plan.size_max))
-        return bytes(buffer[: plan.read(buffer)])
-    finally:
-        plan.release()
 
 
 @contextmanager

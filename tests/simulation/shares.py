@@ -13,7 +13,7 @@ each record of a committed transaction, and it must have been given no other.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import Never
+from typing import Any, Never, cast
 
 import trio
 
@@ -150,7 +150,7 @@ class _Life:
         )
         if dies:
             # Who dies says nothing.
-            consumer._driver.say_goodbye = _silence  # type: ignore[method-assign]
+            cast(Any, consumer._driver).say_goodbye = _silence
         async with consumer:
             while not until():
                 try:
