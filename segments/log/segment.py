@@ -119,10 +119,13 @@ class ActiveSegment:
                 file = self.file
                 if file is None:
                     file = self.storage.open(self.path)
-                    size = file.size()
-                    if size < self.size or (size > self.size and not self.is_half_written):
+                    try:
+                        size = file.size()
+                        if size < self.size or (size > self.size and not self.is_half_written):
+                            raise CorruptSegment(self.path, size, "not as long as it was written")
+                    except BaseException:
                         file.close()
-                        raise CorruptSegment(self.path, size, "not as long as it was written")
+                        raise
                     self.file = file
         return file
 

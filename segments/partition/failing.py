@@ -89,6 +89,11 @@ class FailingPartition(PartitionView, ABC):
         """Repair a damaged segment; whether it is whole now."""
 
     @abstractmethod
+    def _save_sealed(self, opened: PartitionLog) -> None:
+        """What the WAL alone has of sealed segments is put back into them: `_begin_anew` voids it.
+        Raises OSError."""
+
+    @abstractmethod
     def _advance(self, end_offset: int) -> None:
         """Everything below `end_offset` is durable."""
 
@@ -250,6 +255,7 @@ class FailingPartition(PartitionView, ABC):
             old.doubt(OSError(errno.EIO, str(exc), exc.path))
             self._doubt_end()
             raise
+        self._save_sealed(old)
         if not in_doubt and old.manifest.is_doubtful and not old.swap_failed:
             # Of a row there that `old` does not go by; an opening would, and may come to nothing.
             old.note([])

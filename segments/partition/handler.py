@@ -410,6 +410,10 @@ class DiskHandler(MendingPartition):
         self._sealed_since = since[1], unsealed
         return True
 
+    def _save_sealed(self, opened: PartitionLog) -> None:
+        if self._journaling.is_used:
+            self._put_back_missing(opened, self._sealed_since[0])
+
     def _vouch(self, opened: PartitionLog, end_offset: int) -> None:
         if self.config.durability is not Durability.EPHEMERAL and not opened.is_closed:
             self._journaling.vouch(opened, end_offset)

@@ -31,7 +31,7 @@ from ..log.lookup import greatest_timestamp, offset_for_timestamp
 from ..log.partition_log import PartitionLog
 from ..recovery.corruption import drop_mark
 from ..recovery.identity import Inspection
-from ..recovery.mending import Recalled, mend, segment_of
+from ..recovery.mending import Recalled, mend, put_back, segment_of
 from ..replay.restoring import recalled
 from ..report import LogReport
 from ..settings.topic_config import OnCorruption
@@ -148,10 +148,15 @@ class MendingPartition(FailingPartition):
         """Repair the sealed segments from number `since` on whose files are away, or were cut off;
         whether all are whole now.  Blocking."""
         opened = self._log
-        files = [(opened.paths.log(row.number), row.size) for row in opened.sealed_since(since)]
-        away = [path for path, size in files if is_cut_off(opened.storage, path, size)]
+        away = [opened.paths.log(row.number) for row in _cut_off(opened, since)]
         mended = [self.mend(CorruptSegment(path, 0, "the file is not whole")) for path in away]
         return all(mended)
+
+    def _put_back_missing(self, opened: PartitionLog, since: int) -> None:
+        """What the write-ahead log has of such segments put back, of a log that is to be opened
+        again: nothing is repaired in it any more.  Under its seal_lock.  Raises OSError."""
+        for row in _cut_off(opened, since):
+            put_back(opened, row, lambda *seen: self._put_back(opened, *seen), self._report)
 
     @abstractmethod
     def _recall(self, number: int) -> Sequence[Frame]:
@@ -189,3 +194,12 @@ class MendingPartition(FailingPartition):
             self._notice_failure()
             if self.read_only is None:
                 log.info("partition_writable_again", topic=self.topic, partition=self.partition)
+
+
+def _cut_off(opened: PartitionLog, since: int) -> list[Row]:
+    """The sealed segments from number `since` on whose files are away, or were cut off."""
+    return [
+        row
+        for row in opened.sealed_since(since)
+        if is_cut_off(opened.storage, opened.paths.log(row.number), row.size)
+    ]

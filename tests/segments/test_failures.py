@@ -283,6 +283,20 @@ def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_o
     assert readable(again) == ([0, 1] if config is SMALL else [])
 
 
+def test_a_file_of_which_the_disk_does_not_say_how_long_it_is_is_closed_again() -> None:
+    disk = TreacherousStorage()
+    _, handler = partition_on(disk)
+    write(handler, 0)
+    handler.sync()
+    assert handler._log.park()
+    failing = patch.object(_TreacherousFile, "size", side_effect=OSError(errno.EIO, "planted"))
+    with failing, patch.object(_TreacherousFile, "close") as close:
+        with pytest.raises(PartitionReadOnly):
+            write(handler, 1)
+        assert disk.opened[-1] == handler._log.active.path
+        close.assert_called_once_with()
+
+
 def test_behind_a_write_that_ended_half_way_what_is_whole_is_read_though_its_file_was_closed() -> (
     None
 ):

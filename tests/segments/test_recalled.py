@@ -67,7 +67,7 @@ def test_what_the_log_ahead_has_is_no_loss(how: str, policy: str) -> None:
     assert seen(again.get_handler("t", 0)) == ([*ALL, 15], [])
 
 
-@pytest.mark.parametrize("ends", ["stop", "checkpoint", "the checkpoint behind it"])
+@pytest.mark.parametrize("ends", ["stop", "checkpoint", "the checkpoint behind it", "opened again"])
 def test_a_sealed_segment_that_is_away_is_put_back_before_its_frames_go(ends: str) -> None:
     disk = MemoryStorage()
     manager, handler = in_use(disk)
@@ -76,6 +76,11 @@ def test_a_sealed_segment_that_is_away_is_put_back_before_its_frames_go(ends: st
     disk.unlink(LOG_1)
     if ends == "stop":
         manager.close()
+    elif ends == "opened again":  # which voids its frames
+        disk.unlink(handler._log.active.path)
+        for second in range(6, 9):
+            manager.housekeeping(second * 1_000)
+        assert read_on(handler) == (ALL, [])
     else:
         assert handler.wal_checkpoint()
     assert rows(manager, "replayed") == [(3, 6)]
