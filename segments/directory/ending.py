@@ -5,7 +5,8 @@
 | open, and closed without a failure, damaged or not | its end, unless that is known already |
 | never opened since the start | the end that the WAL vouches for, if it does |
 | a sync failed, and acknowledged bytes are not there any more | what was reserved, in doubt |
-| else failed, or never written to | nothing |
+| else failed, while all of it was acknowledged, synced and is there | its end as well |
+| else failed: the WAL keeps its frames; or never written to | nothing |
 
 It is the one thing that vouches for the end of a log when the WAL is empty, and is not in the log's
 own directory: so what a disk loses of it later is told from a log that always ended there.
@@ -26,7 +27,9 @@ def end_of(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
     if handler.has_failed:
         if (reserved := handler.find_loss()) is not None:
             yield key, Ceiling(reserved, IN_DOUBT)
-        return
+            return
+        if handler.has_unsynced or handler.is_in_doubt or handler.high_watermark < end_offset:
+            return
     if before is None and not end_offset:
         return
     ceiling = Ceiling(end_offset, SETTLED)

@@ -273,5 +273,8 @@ class FailingPartition(PartitionView, ABC):
             if opened is not None:
                 close_log(opened, clean=False)
             raise
+        if opened.log_end_offset == old.log_end_offset and not old.is_half_known:
+            # Of damage in between the files say less, and a repair may bring that back.
+            opened.producers = old.producers
         old.is_superseded = True
         return opened

@@ -304,6 +304,7 @@ class DiskHandler(MendingPartition):
         which is the same: behind such a hole the WAL would vouch for what it has not."""
         if not isinstance(exc, OSError):
             log.error("append_failed", topic=self.topic, partition=self.partition, exc_info=exc)
+            self._log.is_half_known = True
         return self._poison(as_os_error(exc, "an append was left half done"))
 
     def sync(self) -> None:

@@ -337,6 +337,27 @@ def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
     assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(5))
 
 
+@pytest.mark.parametrize("config", [SMALL, DISK])
+def test_a_stop_behind_a_full_disk_says_where_the_log_ends(config: TopicConfig) -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk, config)
+    for n in range(2):
+        write(handler, n)
+    handler.sync()
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 2)
+    disk.full = False
+    manager.close()  # nothing waits for a sync, so the write-ahead log is empty
+    path, positions = handler._log.active.path, handler._log.active.positions
+    disk.open(path).truncate(positions[1])
+    again = manager_on(disk)
+    handler = again.get_handler("t", 0)
+    assert readable(handler) == [0]
+    assert [row.what for row in again.report.rows if row.what == "gap"] == ["gap"]
+    assert handler.log_end_offset == 2, "no offset is given again"
+
+
 @pytest.mark.parametrize("before", [3, 4])
 def test_what_the_wal_has_not_of_a_directory_that_was_removed_is_told(before: int) -> None:
     disk = MemoryStorage()
