@@ -140,16 +140,20 @@ class ActiveSegment:
         return file.pread_nowait(buffer, position)
 
     def read(self, buffer: memoryview, position: int) -> int:
-        """Bytes of the file, also where it cannot be written: then it is opened for this read
-        alone, so that nobody finds it who wants to write.  Blocking.  Raises OSError."""
+        """Bytes of the file, also where it may not be written, or is another one: then it is opened
+        for this read alone, so that nobody finds it who wants to write.  Blocking.  Raises OSError.
+        """
         try:
             file = self.opened()
         except OSError as exc:
             if exc.errno not in MAY_NOT_BE_WRITTEN:
                 raise
-            with closing(self.storage.open(self.path, read_only=True)) as alone:
-                return alone.pread(buffer, position)
-        return file.pread(buffer, position)
+        except CorruptSegment:
+            pass  # which of its batches are what was written, the reader sees
+        else:
+            return file.pread(buffer, position)
+        with closing(self.storage.open(self.path, read_only=True)) as alone:
+            return alone.pread(buffer, position)
 
     def is_in_place(self) -> bool:
         """Whether its file is at its path, and as long as it was.  Blocking."""

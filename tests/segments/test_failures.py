@@ -19,7 +19,13 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.upkeep import RECOVERIES_FAILED_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Inode
 from segbroker.segments.disk.storage import Buffer, read_file, remove_tree
-from segbroker.segments.errors import DiskFull, LogClosed, PartitionReadOnly, StorageError
+from segbroker.segments.errors import (
+    CorruptSegment,
+    DiskFull,
+    LogClosed,
+    PartitionReadOnly,
+    StorageError,
+)
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.partition.handler import DiskHandler
@@ -28,7 +34,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.replay import shard_number
 
-from .tools import SMALL, append, batch_of, manager_on, offsets_in, read_from
+from .tools import SMALL, append, batch_of, manager_on, offsets_in, read_from, read_once
 
 DISK = TopicConfig({**SMALL.overrides, "durability": "disk"})
 
@@ -209,15 +215,22 @@ def test_that_the_file_of_an_idle_log_is_away_is_noticed_though_nothing_is_to_be
     assert readable(manager_on(disk).get_handler("t", 0)) == [0, 1]
 
 
-def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap() -> None:
+@pytest.mark.parametrize("is_parked", [False, True])
+def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap(*, is_parked: bool) -> None:
+    """What lies in front of the cut is read meanwhile."""
     disk = MemoryStorage()
     manager, handler = partition_on(disk, DISK)
     for n in range(3):
         write(handler, n)
     handler.sync()
-    disk.open(handler._log.active.path).truncate(handler._log.active.positions[1])
+    assert not is_parked or handler._log.park()
+    disk.open(handler._log.active.path).truncate(handler._log.active.positions[1] + 5)
     for second in range(6, 9):
         manager.housekeeping(second * 1_000)
+    assert handler.read_only is not None
+    assert offsets_in(read_once(handler, 0)) == [0]
+    with pytest.raises(CorruptSegment):
+        read_once(handler, 1)
     again = manager_on(disk.after_kill()).get_handler("t", 0)
     assert again.log_end_offset >= 3, "no offset is used again"
     assert [found for found in readable(again) if found < 3] == [0]

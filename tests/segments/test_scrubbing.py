@@ -10,7 +10,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.scrubbing import LOOK_SIZE, Scrubber
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.posix import PosixFile, PosixStorage
-from segbroker.segments.disk.storage import Advice, Storage, read_file, write_all
+from segbroker.segments.disk.storage import PAGE, Advice, Storage, read_file, write_all
 from segbroker.segments.names import LogPaths
 from segbroker.segments.recovery.known import Known, read_known
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -124,6 +124,28 @@ def test_an_index_is_made_again(how: str) -> None:
         "offsets_lost": 0,
         "offsets_lost_at_most": 0,
     }
+    assert read_file(disk, path)[32:] == whole[32:]
+
+
+@pytest.mark.parametrize("how", ["cut at a page", "a page of zeros", "cut within a page"])
+def test_an_index_of_several_pages_is_torn_by_the_page(how: str) -> None:
+    disk = MemoryStorage()
+    config = TopicConfig(
+        {"segment.bytes": "2000000", "segment.records": "300", "index.interval.bytes": "4096"}
+    )
+    with DiskManager("/data", storage=disk, flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 1, config)
+        for _ in range(301):
+            append(manager.get_handler("t", 0), batch_of(b"x" * 4_200))
+    path = log_path(0, 0).replace(".log", ".index")
+    whole = bytes(read_file(disk, path))
+    assert len(whole) > 2 * PAGE
+    if how == "a page of zeros":
+        write_all(disk.open(path), bytes(PAGE), PAGE)
+    else:
+        disk.open(path).truncate(2 * PAGE - 32 * (how == "cut within a page"))
+    _, scrubber = scrubbed(disk)
+    assert scrubber.statistics.errors == (how == "cut within a page")
     assert read_file(disk, path)[32:] == whole[32:]
 
 
