@@ -503,8 +503,13 @@ class ClassicMembership:
                 self._again(self._backoff.next_delay_ms())
                 self._notice_time(error)
             case _:
+                member_id = self.member_id
                 goodbye = self.end(str(error))
-                if not isinstance(error, BrokerError):  # else the group has said so itself
+                if isinstance(error, BrokerError):
+                    # A group that refuses has not given the member up: once it may, it is that one
+                    # again, and nobody waits for a session to end.
+                    self.member_id = member_id
+                else:
                     self._engine.call(goodbye(CONTROL), now_ms)
                 self._holder.lost(now_ms)
                 self._holder.failed(as_told(error))

@@ -282,6 +282,34 @@ def test_a_member_that_was_refused_joins_when_it_asks_again(
     world.run(world.is_settled)
 
 
+def test_who_may_be_a_member_again_is_the_one_that_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its right was taken for a moment: the group has it still, and would wait for its session."""
+    world = GroupWorld(11, partitions=2, records=20)
+    group = type(world.group)
+    members = [world.start(session_timeout_ms=600_000) for _ in range(2)]
+    refused = members[0]
+    membership = refused.reading.group.membership
+    world.run(lambda: all(len(member.owned) == 1 for member in members))
+    refused_id, heartbeat = membership.member_id, group.heartbeat
+
+    def refusing(
+        self: Group, now_ms: int, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        if member_id == refused_id:
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return heartbeat(self, now_ms, member_id, instance_id, generation)
+
+    monkeypatch.setattr(group, "heartbeat", refusing)
+    refused.expected = (GroupAuthorizationFailed,)
+    world.run(lambda: membership.generation < 0)
+    monkeypatch.undo()
+    given_back_ms = world.now_ms
+    world.run(lambda: all(len(member.owned) == 1 for member in members))
+    world.run(world.is_settled)
+    assert membership.member_id == refused_id
+    assert world.now_ms < given_back_ms + 600_000
+
+
 def test_a_member_that_is_not_known_again_and_again_takes_its_time_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
