@@ -342,6 +342,7 @@ class Engine:
         else:
             why = f"; last: {running.last_error}" if running.last_error else ""
             error = TimedOut(f"not done within {running.timeout_ms} ms{why}")
+            error.__cause__ = running.last_error
         self._finish(running, error)
 
     def _finish(self, running: _Running, error: BaseException | None, value: object = None) -> None:

@@ -251,13 +251,15 @@ class Outcomes:
             f"{_where(queue)}: not acknowledged within {allowed} ms of send(),"
             f" {batch.attempts} attempts"
         )
-        if batch.refusal is not None:
-            message += f"; the last one failed: {batch.refusal}"
-        elif self._identity.is_missing and self._identity.refusal is not None:
-            message += f"; {self._identity.refusal}"
-        elif (lost := self._why_away(queue)) is not None:
-            message += f"; {lost}"
+        why = batch.refusal
+        if why is not None:
+            message += f"; the last one failed: {why}"
+        else:
+            why = self._identity.refusal if self._identity.is_missing else None
+            why = why or self._why_away(queue)
+            message += f"; {why}" if why is not None else ""
         error = TimedOut(message)
+        error.__cause__ = why
         if self._engine.cluster.is_unserved(queue.topic, queue.partition):
             error = TimedOut(f"{message}; {NOBODY}")
             error.__cause__ = LeaderNotAvailable(f"{_where(queue)}: {NOBODY}")

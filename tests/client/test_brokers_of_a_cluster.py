@@ -159,8 +159,9 @@ def test_who_waits_for_a_broker_in_vain_hears_why_it_cannot_be_reached() -> None
     done = world.engine.call(call, world.now_ms, timeout_ms=5_000)
     world.run(lambda: done.done)
     where = "10.0.0.1:9002 could not be reached in time: 10.0.0.1: refused"
-    with pytest.raises(TimedOut, match=f"not done within 5000 ms; last: {where}"):
+    with pytest.raises(TimedOut, match=f"not done within 5000 ms; last: {where}") as told:
         done.result()
+    assert isinstance(told.value.__cause__, BrokerUnreachable | TimedOut)
     assert not world.engine.network.nodes[OTHER, CONTROL].waiting
 
 

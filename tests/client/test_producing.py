@@ -25,6 +25,7 @@ from segbroker.client.errors import (
     OutOfOrderSequenceNumber,
     PolicyViolation,
     SegbrokerError,
+    StorageFailed,
     TimedOut,
     TopicAuthorizationFailed,
     TransactionAborted,
@@ -982,6 +983,7 @@ def test_who_is_given_no_producer_id_is_told_why() -> None:
     assert isinstance(record.error, TimedOut)
     said = f"0 attempts; producer id: {ErrorCode.KAFKA_STORAGE_ERROR.description}"
     assert str(record.error).endswith(said)
+    assert isinstance(record.error.__cause__, StorageFailed)
     world.cluster.producer_id_error = 0
     sender.send("a", b"sent")
     sender.flush()

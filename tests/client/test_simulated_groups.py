@@ -20,8 +20,10 @@ from segbroker.client.errors import (
     GroupAuthorizationFailed,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    InvalidRequest,
     SegbrokerError,
     TimedOut,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
@@ -257,6 +259,20 @@ def test_who_may_not_know_where_the_group_stands_leaves_it_to_the_others(
     assert not refused.owned
     with pytest.raises(GroupAuthorizationFailed):
         refused.reading.came_back()
+
+
+@pytest.mark.parametrize("kind", [GroupWorld, ConsumerGroupWorld])
+@pytest.mark.parametrize("code", [-1, 42])
+def test_who_was_not_told_where_the_group_stands_joins_when_it_asks_again(
+    kind: type[GroupWorld], code: int
+) -> None:
+    """It may: one answer that nobody understands is not the end of a consumer."""
+    world = kind(11, partitions=2, records=20)
+    world.refusals = [ErrorCode(code)]
+    member = world.start()
+    member.expected = (UnknownServerError, InvalidRequest)
+    world.run(lambda: len(set(world.processed)) == 40 and member.owned == {0, 1})
+    assert not world.refusals
 
 
 @pytest.mark.parametrize("code", [30, 23], ids=["no right", "another protocol"])
