@@ -301,7 +301,7 @@ def test_a_member_that_was_refused_joins_when_it_asks_again(
 def test_who_may_be_a_member_again_is_the_one_that_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its right was taken for a moment: the group has it still, and would wait for its session."""
     world = GroupWorld(11, partitions=2, records=20)
-    group = type(world.group)
+    group: type[Group] = type(world.group)
     members = [world.start(session_timeout_ms=600_000) for _ in range(2)]
     refused = members[0]
     membership = refused.reading.group.membership
