@@ -5,8 +5,9 @@
 | open, and closed without a failure, damaged or not | its end, unless that is known already |
 | never opened since the start | the end that the WAL vouches for, if it does |
 | a sync failed, and acknowledged bytes are not there any more | what was reserved, in doubt |
-| else failed, while all of it was acknowledged, synced and is there | its end as well |
-| else failed: the WAL keeps its frames; or never written to | nothing |
+| else failed, and class `fsync` | below which offset all was acknowledged, whoever has it |
+| else failed, while all of it was acknowledged, synced and is there | its end |
+| else failed, or never written to | nothing |
 
 It is the one thing that vouches for the end of a log when the WAL is empty, and is not in the log's
 own directory: so what a disk loses of it later is told from a log that always ended there.
@@ -28,8 +29,10 @@ def end_of(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
         if (reserved := handler.find_loss()) is not None:
             yield key, Ceiling(reserved, IN_DOUBT)
             return
-        if handler.has_unsynced or handler.is_in_doubt or handler.high_watermark < end_offset:
+        is_whole = not (handler.has_unsynced or handler.is_in_doubt)
+        if handler.ceiling is not None and not (is_whole and handler.high_watermark == end_offset):
             return
+        end_offset = handler.high_watermark
     if before is None and not end_offset:
         return
     ceiling = Ceiling(end_offset, SETTLED)

@@ -27,7 +27,7 @@ from contextlib import closing
 from itertools import accumulate
 from typing import Final
 
-from ..disk.storage import Buffer, Storage, StorageFile, is_cut_off
+from ..disk.storage import Buffer, Storage, StorageFile, size_of
 from ..errors import CorruptSegment
 from ..files.index import BlockBuilder, segment_tag
 from ..files.manifest import Row, RowKind
@@ -158,9 +158,18 @@ class ActiveSegment:
     def is_in_place(self) -> bool:
         """Whether its file is at its path, and as long as it was.  Blocking."""
         size, file = self.size, self.file
-        if file is None:  # an empty one is opened by its path, or not at all
-            return not size or not is_cut_off(self.storage, self.path, size)
-        return file.is_in_place(size)
+        if file is not None:
+            return file.is_in_place(size)
+        if not size:
+            return True  # an empty one is opened by its path, or not at all
+        try:
+            found = size_of(self.storage, self.path)
+        except OSError as exc:  # or the whole directory is away, which says so
+            return not isinstance(exc, FileNotFoundError)
+        if found <= size:
+            return found == size
+        # Somebody may have opened it meanwhile, and written; and closed it again.
+        return self.is_half_written or self.file is not None or self.size > size
 
     def unused(self) -> list[StorageFile]:
         """Its file, for who closes or keeps it; none where nobody opened it, or somebody reads."""

@@ -238,6 +238,8 @@ class FailingPartition(PartitionView, ABC):
                     check_promised(opened, max(promised, self.high_watermark))
         except (OSError, CorruptSegment) as exc:
             self.is_in_doubt = True
+            if isinstance(exc, CorruptSegment):
+                opened.doubt(OSError(errno.EIO, str(exc), exc.path))
             log.warning("not_written_anew", path=opened.paths.folder, error=str(exc))
 
     def _open_again(self, old: PartitionLog, now_ms: int, *, in_doubt: bool) -> PartitionLog:
