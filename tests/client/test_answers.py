@@ -26,6 +26,7 @@ PATIENT_MS = 20_000
 PLOT_OF = {plot.name: plot for plot in PLOTS}
 PRODUCED = ("responses", "partition_responses", "error_code")
 FETCHED = ("responses", "partitions", "error_code")
+COMMITTED = ("topics", "partitions", "error_code")
 CODE = ("error_code",)
 
 
@@ -45,6 +46,8 @@ def cases() -> list[Case]:
         once("reads", ApiKey.METADATA, Cut("before")),
         once("joins", ApiKey.JOIN_GROUP, Code(CODE, ErrorCode.COORDINATOR_NOT_AVAILABLE)),
         once("joins", ApiKey.OFFSET_FETCH, Miscounted()),
+        once("joins", ApiKey.OFFSET_COMMIT, Code(COMMITTED, ErrorCode.REQUEST_TIMED_OUT)),
+        once("commit", ApiKey.OFFSET_COMMIT, Code(COMMITTED, ErrorCode.KAFKA_STORAGE_ERROR)),
         once("joins_newer", ApiKey.CONSUMER_GROUP_HEARTBEAT, Cut("behind")),
         once("transforms", ApiKey.TXN_OFFSET_COMMIT, Cut("behind")),
         once("shares", ApiKey.SHARE_FETCH, Code(CODE, ErrorCode.SHARE_SESSION_NOT_FOUND)),
