@@ -31,6 +31,7 @@ from segbroker.protocol.fields import ZERO_UUID
 from .completion import Completion
 from .engine import Call, Engine, Pause, Refresh, Until
 from .errors import (
+    BrokerError,
     IllegalGeneration,
     RebalanceInProgress,
     SegbrokerError,
@@ -41,7 +42,7 @@ from .errors import (
     as_told,
 )
 from .fetching import Fetching
-from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets
+from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets, is_for_now
 from .membership import Membership
 from .progress import Progress
 from .records import TopicPartition
@@ -269,6 +270,7 @@ class Commits:
                 if tp in states:
                     self._progress.acknowledge_below(states[tp], stands.offset)
         topic_ids = self.topics_of(offsets)
+        backoff = self._engine.backoff()
         while offsets:
             self._check_own(offsets, since)
             generation = self._membership.generation
@@ -288,6 +290,10 @@ class Commits:
                 if len(left) == len(offsets):
                     raise UnknownTopicOrPartition(str(exc)) from exc
                 offsets = left
+            except BrokerError as exc:
+                if not is_for_now(exc):
+                    raise
+                yield Pause(backoff.next_delay_ms(), exc)
             else:
                 return
 
