@@ -6,7 +6,8 @@ from pathlib import Path
 
 from segbroker.cli.exit_codes import ExitCode
 
-from .conftest import TIMEOUT_S, environment, running, segbroker, unread
+from ..support.daemon import running
+from .conftest import TIMEOUT_S, environment, segbroker, unread
 
 HEARD = """
 import os, sys, time
