@@ -10,6 +10,7 @@ import pytest
 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
+from segbroker.broker.groups.group_rounds import OnRecorded
 from segbroker.client import classic_membership, reading
 from segbroker.client.assignors import GroupMemberInfo, deal_out
 from segbroker.client.classic_membership import REFUSALS_MAX, ClassicMembership
@@ -40,6 +41,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequest,
 )
 from segbroker.protocol.schema import Message
+from segbroker.segments.metadata.generations import Generation
 
 from .simulated_consumer_groups import ConsumerGroupWorld
 from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
@@ -230,6 +232,32 @@ def test_a_coordinator_that_cannot_say_where_the_group_stands_is_asked_again_aft
     assert world.now_ms - began_ms > 3_000
     assert not member.reading.fetching.prefetched.errors
     world.run(world.is_settled)
+
+
+class FullWorld(GroupWorld):
+    """Its broker cannot write down a generation, for a while."""
+
+    is_full = True
+
+    def _recorded(self, kept: Generation, done: OnRecorded) -> None:
+        if self.is_full:
+            done(self.now_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            super()._recorded(kept, done)
+
+
+def test_who_is_kept_out_while_the_broker_cannot_write_is_told_soon() -> None:
+    world = FullWorld(8, partitions=2, records=20)
+    absences = world.start().reading.engine.network.absences
+    world.passes(6_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("group 'g' cannot be joined, still trying: coordinator of 'g': ")
+    world.passes(6_000)
+    assert not absences.take(), "once"
+    world.is_full = False
+    world.run(world.is_settled)
+    (notice,) = absences.take()
+    assert notice.text.startswith("group 'g' was joined after 1")
 
 
 def test_who_could_not_be_told_in_time_where_the_group_stands_asks_again() -> None:
