@@ -61,10 +61,10 @@ from .errors import (
     check_code,
 )
 from .group_offsets import GroupMetadata
-from .kept_out import KeptOut
 from .membership import Goodbye, Holder, Phase
 from .network import CONTROL, GROUP
 from .records import TopicPartition
+from .refusals import of_joining
 from .settings import GroupSettings
 from .whole_share import Standing, WholeShare, assigned_in, is_all_assigned
 
@@ -101,7 +101,7 @@ class ClassicMembership:
         self._is_stale = False
         # Counts memberships: answers to what an earlier one asked are dropped.
         self._era = 0
-        self._kept_out = KeptOut(settings.group_id, engine.network.absences.say)
+        self._kept_out = of_joining(settings.group_id, engine.network.absences.say)
         # As leader: how many partitions of each topic were dealt out; or the topics of which it
         # has to ask that, as the leader before has dealt them out.
         self._dealt_by: dict[str, int] = {}
@@ -267,7 +267,7 @@ class ClassicMembership:
             return
         given = call.result()
         self._backoff.reset()
-        self._kept_out.is_in(self._now_ms)
+        self._kept_out.done(self._now_ms)
         self._trying_since_ms = None
         self._refusals = 0
         self._heartbeat_due_ms = self._now_ms + self._settings.heartbeat_interval_ms

@@ -43,8 +43,8 @@ from .errors import (
     as_told,
     check_code,
 )
-from .kept_out import KeptOut
 from .network import GROUP
+from .refusals import of_joining
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -94,7 +94,7 @@ class HeartbeatingMember(ABC):
         # The last request was answered, and by no refusal.
         self._is_heard = False
         self._trying_since_ms: int | None = None
-        self._kept_out = KeptOut(group_id, engine.network.absences.say)
+        self._kept_out = of_joining(group_id, engine.network.absences.say)
         self._era = 0
         self._now_ms = 0
         engine.components.append(self)
@@ -217,7 +217,7 @@ class HeartbeatingMember(ABC):
         self._backoff.reset()
         self._again_ms = 0
         self._trying_since_ms = None
-        self._kept_out.is_in(self._now_ms)
+        self._kept_out.done(self._now_ms)
         self._interval_ms = min(INTERVAL_MAX_MS, max(1, interval_ms))
         if given is not None:
             self._has_any = bool(given)

@@ -260,6 +260,24 @@ def test_who_is_kept_out_while_the_broker_cannot_write_is_told_soon() -> None:
     assert notice.text.startswith("group 'g' was joined after 1")
 
 
+def test_commits_that_are_refused_for_long_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = GroupWorld(8, partitions=2, records=20)
+    group = type(world.group)
+    with monkeypatch.context() as full:
+        full.setattr(group, "check_commit", lambda *_, **__: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        absences = world.start().reading.engine.network.absences
+        world.run(lambda: len(set(world.processed)) == 40)
+        world.passes(30_000)
+        (notice,) = absences.take()
+        told = "offsets of group 'g' cannot be committed, still trying: "
+        assert notice.text.startswith(told)
+        assert "coordinator of 'g'" in notice.text
+    world.run(lambda: len(world.committed) == 2)
+    world.passes(30_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("offsets of group 'g' were committed after ")
+
+
 def test_who_could_not_be_told_in_time_where_the_group_stands_asks_again() -> None:
     world = GroupWorld(10, partitions=2, records=20)
     world.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1_000
