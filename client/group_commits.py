@@ -46,6 +46,7 @@ from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets, is_fo
 from .membership import Membership
 from .progress import Progress
 from .records import TopicPartition
+from .refusals import of_committing
 from .settings import GroupSettings
 
 # A commit of what is given up may take this long; then it is given up without.
@@ -100,6 +101,9 @@ class Commits:
         # What went since without a commit of what the caller was handed of it.
         self._lost: TopicPartition | None = None
         self._due_ms = 0
+        # Why the last one by itself has failed, to be tried again.
+        self._failed: SegbrokerError | None = None
+        self._refusals = of_committing(settings.group_id, engine.network.absences.say)
 
     def stands_at(self, tp: TopicPartition, offset: int | None) -> None:
         """The group was found to stand there, where it is about to be read; None: nowhere."""
@@ -321,6 +325,10 @@ class Commits:
         """Commit what the caller has gone past in these; none may be running."""
         self._due_ms = now_ms + self._settings.commit_interval_ms
         offsets = self.gone_past(partitions)
+        if self._failed is None:
+            self._refusals.done(now_ms)
+        elif offsets:
+            self._refusals.refused(self._failed, now_ms)
         if offsets:
             self.is_running = True
             call = self._engine.call(self.once(offsets), now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
@@ -329,8 +337,11 @@ class Commits:
     def _done(self, call: Completion[None]) -> None:
         self.is_running = False
         self._wake_by(0)
-        error = call.error
-        if error is None or (isinstance(error, SegbrokerError) and error.retryable):
+        error, self._failed = call.error, None
+        if error is None:
+            return
+        if isinstance(error, SegbrokerError) and error.retryable:
+            self._failed = error
             return
         if isinstance(error, RebalanceInProgress | IllegalGeneration | UnknownMemberId):
             return  # the membership hears of it too

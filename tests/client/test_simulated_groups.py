@@ -10,6 +10,7 @@ import pytest
 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
+from segbroker.broker.groups.group_rounds import OnRecorded
 from segbroker.client import classic_membership, reading
 from segbroker.client.assignors import GroupMemberInfo, deal_out
 from segbroker.client.classic_membership import REFUSALS_MAX, ClassicMembership
@@ -42,6 +43,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequest,
 )
 from segbroker.protocol.schema import Message
+from segbroker.segments.metadata.generations import Generation
 
 from .simulated_consumer_groups import ConsumerGroupWorld
 from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
@@ -232,6 +234,50 @@ def test_a_coordinator_that_cannot_say_where_the_group_stands_is_asked_again_aft
     assert world.now_ms - began_ms > 3_000
     assert not member.reading.fetching.prefetched.errors
     world.run(world.is_settled)
+
+
+class FullWorld(GroupWorld):
+    """Its broker cannot write down a generation, for a while."""
+
+    is_full = True
+
+    def _recorded(self, kept: Generation, done: OnRecorded) -> None:
+        if self.is_full:
+            done(self.now_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            super()._recorded(kept, done)
+
+
+def test_who_is_kept_out_while_the_broker_cannot_write_is_told_soon() -> None:
+    world = FullWorld(8, partitions=2, records=20)
+    absences = world.start().reading.engine.network.absences
+    world.passes(6_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("group 'g' cannot be joined, still trying: coordinator of 'g': ")
+    world.passes(6_000)
+    assert not absences.take(), "once"
+    world.is_full = False
+    world.run(world.is_settled)
+    (notice,) = absences.take()
+    assert notice.text.startswith("group 'g' was joined after 1")
+
+
+def test_commits_that_are_refused_for_long_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = GroupWorld(8, partitions=2, records=20)
+    group = type(world.group)
+    with monkeypatch.context() as full:
+        full.setattr(group, "check_commit", lambda *_, **__: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        absences = world.start().reading.engine.network.absences
+        world.run(lambda: len(set(world.processed)) == 40)
+        world.passes(30_000)
+        (notice,) = absences.take()
+        told = "offsets of group 'g' cannot be committed, still trying: "
+        assert notice.text.startswith(told)
+        assert "coordinator of 'g'" in notice.text
+    world.run(lambda: len(world.committed) == 2)
+    world.passes(30_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("offsets of group 'g' were committed after ")
 
 
 def test_who_could_not_be_told_in_time_where_the_group_stands_asks_again() -> None:
