@@ -248,9 +248,11 @@ class Topics:
                 nursery.start_soon(work)
 
     async def open_again(self, until: float) -> None:
-        """Try those again that could not be opened, who was tried longest ago first, up to that
-        time of trio's clock.  What fails once more stays as it is."""
-        for name, index in list(self._unopened):
+        """Try those again that could not be opened, also by a chore, who was tried longest ago
+        first, up to that time of trio's clock.  What fails once more stays as it is."""
+        failed = self.manager.partitions.failed_since
+        for name, index in [*failed, *self._unopened]:
+            failed.pop((name, index), None)
             with suppress(*STORAGE_FAILURES):
                 await self.open(name, index)
             if trio.current_time() >= until:

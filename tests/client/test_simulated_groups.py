@@ -359,7 +359,8 @@ def test_who_may_be_a_member_again_is_the_one_that_it_was(monkeypatch: pytest.Mo
     ) -> ErrorCode:
         if member_id == refused_id:
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return heartbeat(self, now_ms, member_id, instance_id, generation)
+        answer: ErrorCode = heartbeat(self, now_ms, member_id, instance_id, generation)
+        return answer
 
     monkeypatch.setattr(group, "heartbeat", refusing)
     refused.expected = (GroupAuthorizationFailed,)

@@ -76,6 +76,15 @@ def test_damage_is_repaired_before_anybody_reads_it() -> None:
     assert scrubbed(disk)[1].statistics.errors == 0
 
 
+def test_what_is_damaged_and_cannot_be_opened_is_left_to_who_tells_of_it() -> None:
+    disk = closed_disk(1, TopicConfig({**SMALL.overrides, "on.corruption": "refuse"}))
+    flip(disk, log_path(0, 1), 100)
+    flip(disk, log_path(0, 4), 100)  # found by whoever opens it
+    manager, _ = scrubbed(disk)
+    assert not manager.handlers
+    assert list(manager.partitions.failed_since) == [("t", 0)]
+
+
 class BadSectorStorage(MemoryStorage):
     """One file of it cannot be read."""
 
