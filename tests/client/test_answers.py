@@ -30,14 +30,20 @@ COMMITTED = ("topics", "partitions", "error_code")
 CODE = ("error_code",)
 
 
-def once(name: str, key: ApiKey, deed: Deed, nth: int = 1) -> Case:
-    return Case(PLOT_OF[name], Fault(key, deed, nth))
+def once(name: str, key: ApiKey, deed: Deed, nth: int = 1, then: Deed | None = None) -> Case:
+    return Case(PLOT_OF[name], Fault(key, deed, nth, then=then))
 
 
 def cases() -> list[Case]:
     return [
         once("sends", ApiKey.PRODUCE, Code(PRODUCED, ErrorCode.NOT_LEADER_OR_FOLLOWER)),
         once("sends", ApiKey.PRODUCE, Code(PRODUCED, ErrorCode.REQUEST_TIMED_OUT, is_done=True)),
+        once(
+            "sends",
+            ApiKey.PRODUCE,
+            Code(PRODUCED, ErrorCode.NOT_LEADER_OR_FOLLOWER, is_done=True),
+            then=Code(PRODUCED, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ),
         once("sends", ApiKey.PRODUCE, Cut("within")),
         once("sends", ApiKey.PRODUCE, Emptied(("responses",))),
         once("commits", ApiKey.END_TXN, Cut("behind")),

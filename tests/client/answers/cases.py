@@ -21,7 +21,7 @@ from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 
 from .administrators import ERRANDS, Errand, administers
-from .consumers import joins, joins_newer, joins_static, reads, transforms
+from .consumers import joins, joins_by_itself, joins_newer, joins_static, reads, transforms
 from .deeds import (
     Code,
     Cut,
@@ -84,6 +84,10 @@ PERHAPS_DONE: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNKNOWN_SERVER_ERROR,
+        # Behind an append, by who is not the leader of the partition any more.
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
 
@@ -114,6 +118,7 @@ STORIES: Final = (
     Plot("reads", reads, READING, is_timed=True),
     Plot("joins", joins, CLASSIC, is_timed=True),
     Plot("joins_static", joins_static, CLASSIC, is_timed=True),
+    Plot("joins_by_itself", joins_by_itself, CLASSIC, is_timed=True),
     Plot("joins_newer", joins_newer, (*MEMBERS, ApiKey.CONSUMER_GROUP_HEARTBEAT), is_timed=True),
     Plot(
         "transforms", transforms, (*TRANSACTIONS, *CLASSIC, ApiKey.TXN_OFFSET_COMMIT), is_timed=True
@@ -154,7 +159,9 @@ class Case:
         key = random.choice(plot.keys if random.random() < 0.9 else ANYBODY)
         times = random.choice([1, 1, 1, 2, None])
         nth = random.choice([1, 1, 1, 2, 3])
-        return cls(plot, Fault(key, _deed(random, plot, key), nth, times))
+        deed = _deed(random, plot, key)
+        then = _deed(random, plot, key) if times and random.random() < 0.25 else None
+        return cls(plot, Fault(key, deed, nth, times, then))
 
     def run(self, stage: Stage, kits: tuple[Kit, ...] = KITS) -> "Case":
         outcomes = {}

@@ -120,12 +120,7 @@ class Door:
         """What is done to the answer of this request, which is the next of its api."""
         self.seen[key] += 1
         fault = self.fault
-        if fault is None or key != fault.key:
-            return None
-        number = self.seen[key] - fault.nth
-        if number < 0 or (fault.times is not None and number >= fault.times):
-            return None
-        return fault.deed
+        return fault.of(self.seen[key]) if fault is not None and key == fault.key else None
 
     async def serve(self, client: trio.SocketStream) -> None:
         self.open_count += 1
