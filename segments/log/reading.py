@@ -223,11 +223,13 @@ class SealedPiece:
                     self._last = (self._first + self._last) // 2
         finally:
             self._files.unpin(self._row.number, file)
-        wrong = index.first_wrong(self._first, self._last, buffer) if count == size else self._first
-        if wrong is None:
-            return size
-        self._last = wrong  # nothing behind the damage is read in its place
-        return index.blocks[wrong].position - begin
+        # Nothing behind damage, or a cut, is read in its place.
+        if count < size:
+            self._last = bisect_right(index.ends, begin + count)
+        if self._first < self._last:
+            wrong = index.first_wrong(self._first, self._last, buffer)
+            self._last = self._last if wrong is None else wrong
+        return index.ends[self._last - 1] - begin if self._first < self._last else 0
 
     def _cut(self, index: BlockIndex, buffer: memoryview, count: int) -> int:
         starts_here = index.base_offset + index.blocks[self._first].offset == self._offset

@@ -236,6 +236,24 @@ def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap(*, is_park
     assert [found for found in readable(again) if found < 3] == [0]
 
 
+def test_what_lies_in_front_of_a_cut_is_read_also_where_nothing_is_repaired_for_now() -> None:
+    disk = TreacherousStorage()
+    config = TopicConfig({"segment.records": "5", "index.interval.bytes": "4096"})
+    _, handler = partition_on(disk, config)
+    for _ in range(6):
+        append(handler, batch_of(bytes(4_200)))
+    handler.sync()
+    (row,) = (handler.sealed_row(number) for number in handler.sealed_numbers())
+    assert row is not None
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 6)
+    disk.open(handler._log.paths.log(row.number)).truncate(row.size // 2)
+    assert offsets_in(read_once(handler, 0)) == [0, 1]
+    with pytest.raises(CorruptSegment):
+        read_once(handler, 2)
+
+
 @pytest.mark.parametrize("config", [SMALL, DISK])
 @pytest.mark.parametrize("how", ["removed", "replaced by its beginning", "cut"])
 @pytest.mark.parametrize("written", ["by nobody", "with one record", "into the next segment"])
