@@ -205,6 +205,9 @@ class Settings(Register):
             if tuple(sorted(core.group_settings.set_on(self.resource).items())) != seen:
                 raise Difference(f"other settings are in force of {self.name} than {seen}")
             return
+        of_topics = process.manager.topic_defaults
+        if self.lives.is_calm and of_topics != core.config.topic_defaults:
+            raise Difference(f"{of_topics} are of topics, {core.config.topic_defaults} are told")
         for name in self.values:
             layer = next(iter(core.settings.layers(name)))
             if text_of(core.config.value(name)) != layer.text:

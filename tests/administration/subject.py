@@ -36,6 +36,9 @@ class Lives:
         self.lagging: Process | None = None
         """One in which partitions may go by settings of before: somebody was told so."""
 
+        self.is_calm = False
+        """Whether nobody changes anything, and what failed has had the time to be done."""
+
     def lag(self) -> None:
         """A change of settings has failed behind being stored."""
         self.lagging = self._current()
