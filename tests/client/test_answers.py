@@ -58,6 +58,16 @@ def cases() -> list[Case]:
         once("joins_newer", ApiKey.CONSUMER_GROUP_HEARTBEAT, Cut("behind")),
         once("transforms", ApiKey.TXN_OFFSET_COMMIT, Cut("behind")),
         once("shares", ApiKey.SHARE_FETCH, Code(CODE, ErrorCode.SHARE_SESSION_NOT_FOUND)),
+        once(
+            "share_offsets",
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            Code(("groups", "error_code"), ErrorCode.REQUEST_TIMED_OUT),
+        ),
+        once(
+            "describe_group",
+            ApiKey.DESCRIBE_GROUPS,
+            Code(("groups", "error_code"), ErrorCode.REQUEST_TIMED_OUT),
+        ),
         once("create_topic", ApiKey.CREATE_TOPICS, Cut("behind")),
         once("create_topic", ApiKey.CREATE_TOPICS, Code(("topics", "error_code"), ErrorCode(127))),
         once("list_quotas", ApiKey.DESCRIBE_CLIENT_QUOTAS, Code(CODE, ErrorCode(13))),
