@@ -313,7 +313,8 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
         leader = engine.cluster.leader_in(known[tp.topic], tp.partition)
         if leader is None:
             if tp.partition in range(known[tp.topic].partition_count):
-                raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {NOBODY}")
+                why = engine.cluster.why_unled(*tp)
+                raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {why or NOBODY}") from why
             raise no_partition(tp, known[tp.topic])
         by_leader.setdefault(leader, {})[tp] = offset
     starts: dict[TopicPartition, int] = {}

@@ -29,6 +29,7 @@ from .errors import (
     ConnectionLost,
     SegbrokerError,
     TimedOut,
+    UnknownTopicId,
     UnknownTopicOrPartition,
     broker_error,
     check_code,
@@ -115,6 +116,26 @@ def change(
             why = exc
         yield Pause(backoff.next_delay_ms(), why)
         yield Refresh()
+
+
+def until_it_lasts(engine: Engine, asks: Callable[[], Call[Answer]]) -> Call[Answer]:
+    """What such a call comes to: of a question, or of a change that may be made twice, that is
+    asked of whoever knows it (see coordinator), and raises what is wrong with the answer."""
+    backoff = engine.backoff()
+    while True:
+        try:
+            return (yield from asks())
+        except BrokerError as exc:
+            if not is_for_now(exc):
+                raise
+            why = exc
+        yield Pause(backoff.next_delay_ms(), why)
+
+
+def is_for_now(error: BrokerError) -> bool:
+    """Whether what is refused so may be done a moment later.  That there is no such topic is an
+    answer that lasts."""
+    return error.retryable and not isinstance(error, UnknownTopicId | UnknownTopicOrPartition)
 
 
 def refused(about: str) -> Callable[[Message], None]:

@@ -30,9 +30,10 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponseTopic,
 )
 
+from .asking import is_for_now
 from .coordinator import Coordinator, codes_in
 from .engine import Call, Pause, Refresh
-from .errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition, broker_error
+from .errors import broker_error
 from .records import ByPartition, TopicPartition, as_partition, grouped
 from .spoken import ById
 
@@ -250,12 +251,6 @@ def commit_offsets(
     ]
     if errors:
         raise next((error for error in errors if not is_for_now(error)), errors[0])
-
-
-def is_for_now(error: BrokerError) -> bool:
-    """Whether a commit that is refused so may be taken a moment later, as it is.  That there is no
-    such topic is an answer that lasts."""
-    return error.retryable and not isinstance(error, UnknownTopicId | UnknownTopicOrPartition)
 
 
 def _code_of(code: int, member: GroupMetadata) -> int:

@@ -231,8 +231,10 @@ class Outcomes:
             self._transactions.fail(error)
 
     def _why_away(self, queue: PartitionQueue) -> SegbrokerError | None:
-        """What keeps the leader's connection from being there."""
+        """What keeps the leader, or its connection, from being there."""
         cluster = self._engine.cluster
+        if (why := cluster.why_unled(queue.topic, queue.partition)) is not None:
+            return why
         leader = cluster.leader(queue.topic, queue.partition)
         node = None if leader is None else cluster.node(leader)
         return None if node is None or node.is_ready else node.last_error

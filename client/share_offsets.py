@@ -22,6 +22,7 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponseGroup,
 )
 
+from .asking import until_it_lasts
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
 from .errors import check_code
@@ -45,6 +46,10 @@ class ShareOffset(NamedTuple):
 
 def share_offsets(engine: Engine, group_id: str) -> Call[dict[TopicPartition, ShareOffset]]:
     """Where a share group stands, everywhere; empty for one that there is not."""
+    return until_it_lasts(engine, lambda: _share_offsets(engine, group_id))
+
+
+def _share_offsets(engine: Engine, group_id: str) -> Call[dict[TopicPartition, ShareOffset]]:
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
     )
@@ -90,6 +95,12 @@ def alter_share_offsets(engine: Engine, group_id: str, offsets: ByPartition[int]
         ],
     )
     # To do it again would do no harm but to who has joined meanwhile, and then it is refused.
+    return until_it_lasts(engine, lambda: _alter_share_offsets(engine, group_id, request))
+
+
+def _alter_share_offsets(
+    engine: Engine, group_id: str, request: AlterShareGroupOffsetsRequest
+) -> Call[None]:
     reply = yield from _coordinator(engine, group_id).ask(request)
     assert isinstance(reply, AlterShareGroupOffsetsResponse)
     check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)

@@ -27,6 +27,7 @@ PLOT_OF = {plot.name: plot for plot in PLOTS}
 PRODUCED = ("responses", "partition_responses", "error_code")
 FETCHED = ("responses", "partitions", "error_code")
 COMMITTED = ("topics", "partitions", "error_code")
+UNLED = ("topics", "partitions", "error_code")
 CODE = ("error_code",)
 
 
@@ -57,6 +58,16 @@ def cases() -> list[Case]:
         once("joins_newer", ApiKey.CONSUMER_GROUP_HEARTBEAT, Cut("behind")),
         once("transforms", ApiKey.TXN_OFFSET_COMMIT, Cut("behind")),
         once("shares", ApiKey.SHARE_FETCH, Code(CODE, ErrorCode.SHARE_SESSION_NOT_FOUND)),
+        once(
+            "share_offsets",
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            Code(("groups", "error_code"), ErrorCode.REQUEST_TIMED_OUT),
+        ),
+        once(
+            "describe_group",
+            ApiKey.DESCRIBE_GROUPS,
+            Code(("groups", "error_code"), ErrorCode.REQUEST_TIMED_OUT),
+        ),
         once("create_topic", ApiKey.CREATE_TOPICS, Cut("behind")),
         once("create_topic", ApiKey.CREATE_TOPICS, Code(("topics", "error_code"), ErrorCode(127))),
         once("list_quotas", ApiKey.DESCRIBE_CLIENT_QUOTAS, Code(CODE, ErrorCode(13))),
@@ -75,6 +86,17 @@ def test_clients_keep_their_promises_whatever_they_are_answered(of_cases: Stage)
         done = list(workers.map(lambda case: case.run(of_cases), cases()))
     assert {str(case.fault): case.problems for case in done if case.problems} == {}
     assert [str(case.fault) for case in done if not case.has_happened] == []
+
+
+@pytest.mark.parametrize("name", ["sends", "offsets", "delete_records"])
+def test_what_is_said_of_a_partition_without_a_leader_is_told_when_the_time_is_over(
+    name: str,
+) -> None:
+    fault = Fault(ApiKey.METADATA, Code(UNLED, ErrorCode.LISTENER_NOT_FOUND), times=None)
+    with stage(limit_ms=1_000) as impatient:
+        case = Case(PLOT_OF[name], fault).run(impatient, KITS[:1])
+    assert case.problems == []
+    assert any("LISTENER_NOT_FOUND" in line for line in case.told)
 
 
 def test_a_case_comes_of_its_seed() -> None:

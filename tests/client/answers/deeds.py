@@ -130,9 +130,15 @@ class Fault:
     @property
     def passes(self) -> bool:
         """Whether it is soon over, and says so."""
-        return self.times is not None and all(
-            isinstance(deed, Cut | Throttled) or (isinstance(deed, Code) and deed.code.retryable)
-            for deed in self.deeds
+        # A broker has no such answer about its versions.
+        return (
+            self.times is not None
+            and self.key != ApiKey.API_VERSIONS
+            and all(
+                isinstance(deed, Cut | Throttled)
+                or (isinstance(deed, Code) and deed.code.retryable)
+                for deed in self.deeds
+            )
         )
 
     def of(self, number: int) -> Deed | None:
