@@ -112,6 +112,7 @@ soak: install spark jar proof  ## Fuzz, faults and damage, each for SECONDS (KIL
 	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.images --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.access --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.admin --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.models --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.segments.planted.run
 	$(BIN)/python -m tests.soak.mutations --seconds $(SECONDS) --seed $(SEED)

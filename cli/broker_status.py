@@ -120,8 +120,14 @@ def _of_wal(wal: Info) -> Iterator[str]:
 
 
 def _of_recovery(counts: Mapping[str, int]) -> Iterator[str]:
-    if count := counts.get("offsets_lost", 0):
+    at_most = counts.get("offsets_lost_at_most", 0)
+    if count := counts.get("offsets_lost", 0) - at_most:
         yield f"{plural(count, 'offset')} lost since the start: see recovery below"
+    if at_most:
+        yield (
+            f"at most {plural(at_most, 'offset')} lost at the ends of logs (lost_tail): they were"
+            " reserved, and how many had a record nobody knows: see recovery below"
+        )
     for what, sentence in UNCOUNTED_LOSSES.items():
         if counts.get(what):
             yield f"{sentence}: see recovery below"

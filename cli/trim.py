@@ -98,9 +98,11 @@ def trim(
                 ask("delete", what)
             try:
                 admin.delete_records({tp: cut.before for tp, cut in cuts.items()})
-            except SegbrokerError:
-                _tell_what_is_gone(admin, name, cuts)
-                raise
+            except SegbrokerError as exc:
+                try:
+                    _tell_what_is_gone(admin, name, cuts)
+                finally:
+                    raise exc  # also where nobody takes the table
             note(f"deleted {what}")
     try:
         if yes and not dry_run:

@@ -25,7 +25,7 @@ What is where, from the inside out; a module imports only what stands above it:
     fetch_lanes
     fetching progress
     sticky assignors                                     ... as a member of a group
-    membership whole_share classic_membership
+    membership whole_share refusals classic_membership
     heartbeating consumer_membership
     group_topics group_events poll_interval
     group_commits group_starts committing_member

@@ -64,6 +64,7 @@ from .group_offsets import GroupMetadata
 from .membership import Goodbye, Holder, Phase
 from .network import CONTROL, GROUP
 from .records import TopicPartition
+from .refusals import of_joining
 from .settings import GroupSettings
 from .whole_share import Standing, WholeShare, assigned_in, is_all_assigned
 
@@ -100,6 +101,7 @@ class ClassicMembership:
         self._is_stale = False
         # Counts memberships: answers to what an earlier one asked are dropped.
         self._era = 0
+        self._kept_out = of_joining(settings.group_id, engine.network.absences.say)
         # As leader: how many partitions of each topic were dealt out; or the topics of which it
         # has to ask that, as the leader before has dealt them out.
         self._dealt_by: dict[str, int] = {}
@@ -229,6 +231,8 @@ class ClassicMembership:
         self._end(Phase.OUT)
 
     def _end(self, phase: Phase) -> None:
+        if phase is Phase.OUT:
+            self._kept_out.over()
         self.phase = phase
         self.generation = -1
         self._era += 1
@@ -263,6 +267,7 @@ class ClassicMembership:
             return
         given = call.result()
         self._backoff.reset()
+        self._kept_out.done(self._now_ms)
         self._trying_since_ms = None
         self._refusals = 0
         self._heartbeat_due_ms = self._now_ms + self._settings.heartbeat_interval_ms
@@ -325,6 +330,7 @@ class ClassicMembership:
             lane=GROUP,
             timeout_ms=settings.rebalance_timeout_ms + JOIN_GRACE_MS,
             repeat=False,
+            refused=self._is_refused,
         )
         assert isinstance(reply, SyncGroupResponse)
         self._check(reply.error_code, "sync")
@@ -357,6 +363,7 @@ class ClassicMembership:
                 repeat=False,
                 # Behind the join of another membership it would take the instance away from that.
                 is_wanted=lambda: era == self._era,
+                refused=self._is_refused,
             )
             assert isinstance(reply, JoinGroupResponse)
             if era != self._era:
@@ -478,6 +485,10 @@ class ClassicMembership:
     def _check(self, code: int, what: str) -> None:
         check_code(code, f"group {self._settings.group_id!r}, {what}")
 
+    def _is_refused(self, why: SegbrokerError) -> None:
+        if self.phase is Phase.JOINING:
+            self._kept_out.refused(why, self._now_ms)
+
     def _refused(self, error: BaseException) -> None:
         """Joining, or a heartbeat, failed: what of it is the end of something."""
         now_ms = self._now_ms
@@ -503,8 +514,13 @@ class ClassicMembership:
                 self._again(self._backoff.next_delay_ms())
                 self._notice_time(error)
             case _:
+                member_id = self.member_id
                 goodbye = self.end(str(error))
-                if not isinstance(error, BrokerError):  # else the group has said so itself
+                if isinstance(error, BrokerError):
+                    # A group that refuses has not given the member up: once it may, it is that one
+                    # again, and nobody waits for a session to end.
+                    self.member_id = member_id
+                else:
                     self._engine.call(goodbye(CONTROL), now_ms)
                 self._holder.lost(now_ms)
                 self._holder.failed(as_told(error))

@@ -39,6 +39,10 @@ def _always() -> bool:
     return True
 
 
+def _nobody(_: SegbrokerError) -> None:
+    """Is told."""
+
+
 class Coordinator:
     """See the module."""
 
@@ -88,11 +92,13 @@ class Coordinator:
         timeout_ms: int | None = None,
         repeat: bool = True,
         is_wanted: _IsWanted = _always,
+        refused: Callable[[SegbrokerError], None] = _nobody,
     ) -> Call[Message]:
         """The coordinator's answer, once it is the coordinator's.
 
         Not `repeat`: a connection that was lost meanwhile is the caller's to know of.
         Not `is_wanted`: as of `ask_once`.
+        refused: told of each answer that it is not, or not yet.
         """
         backoff = self.engine.backoff()
         while True:
@@ -110,6 +116,7 @@ class Coordinator:
                 if not (passing := said & ELSEWHERE):
                     return reply
                 why = broker_error(min(passing), f"coordinator of {self.key!r}")
+                refused(why)
                 if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in said:
                     self.forget()
             yield Pause(backoff.next_delay_ms(), why)

@@ -136,6 +136,12 @@ class _Running:
     last_error: SegbrokerError | None = None
     over: bool = False
 
+    def went_wrong(self, error: SegbrokerError, now_ms: int) -> None:
+        """What is to be said of it if its time passes first.  What is given up only as that passes
+        says less than what was answered before."""
+        if self.last_error is None or now_ms < self.deadline_ms:
+            self.last_error = error
+
 
 class Engine:
     """See the module."""
@@ -246,7 +252,7 @@ class Engine:
     def _advance_once(self, running: _Running, answer: object, now_ms: int) -> None:
         try:
             if isinstance(answer, SegbrokerError):
-                running.last_error = answer
+                running.went_wrong(answer, now_ms)
                 need = running.generator.throw(answer)
             else:
                 need = running.generator.send(answer)
@@ -312,7 +318,7 @@ class Engine:
             replies[index] = reply
             left -= 1
             if isinstance(reply, SegbrokerError):
-                running.last_error = reply
+                running.went_wrong(reply, at_ms)
             if left == 0:
                 self._advance(running, replies, at_ms)
 
@@ -342,6 +348,7 @@ class Engine:
         else:
             why = f"; last: {running.last_error}" if running.last_error else ""
             error = TimedOut(f"not done within {running.timeout_ms} ms{why}")
+            error.__cause__ = running.last_error
         self._finish(running, error)
 
     def _finish(self, running: _Running, error: BaseException | None, value: object = None) -> None:

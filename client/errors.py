@@ -15,15 +15,16 @@
 client itself retries those until the deadline of the call; what reaches the caller is final.
 
 Invariant, checked on import: each BrokerError subclass has its own code and says in its docstring
-what it means.  A code without a class of its own is raised as UnknownServerError with the number
-in the message: no answer is lost because the broker is newer than this table.
+what it means.  A code without a class of its own is raised as UnknownServerError with its name in
+the message, or its number where it has none here, and is worth as many tries as its row in
+ErrorCode says: no answer is lost because the broker is newer than this table.
 
 The broker's half of this table is where its own errors become codes; both use
 segbroker.protocol.errors.ErrorCode, so a number is written down once.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
 
@@ -92,7 +93,7 @@ class BrokerUnreachable(_Unanswered):
 
 class TimedOut(_Unanswered):
     """The deadline of the call passed, or of a request, or of connecting (`may_be_done` is false
-    then: it was not sent)."""
+    then: it was not sent).  Its cause is what went wrong last, if anything was answered."""
 
     retryable = True
 
@@ -253,7 +254,7 @@ class TransactionAborted(SegbrokerError):
 class BrokerError(SegbrokerError):
     """The broker answered with an error code."""
 
-    code: ClassVar[ErrorCode]
+    code: ErrorCode
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or self.code.description)
@@ -517,8 +518,10 @@ def broker_error(code: int, about: str, message: str | None = None) -> BrokerErr
     cls = BY_CODE.get(code)
     if cls is None:
         known = ErrorCode.of(code)
-        name = f"error code {code}" if known != code else f"{known.name}: {known.description}"
-        return UnknownServerError(f"{about}: {message or name}")
+        name = f"error code {code}" if known != code else known.name
+        error = UnknownServerError(f"{about}: {name}: {message or known.description}")
+        error.code, error.retryable = known, known.retryable
+        return error
     return cls(f"{about}: {message or cls.code.description}")
 
 

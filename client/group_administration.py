@@ -26,8 +26,8 @@ from segbroker.protocol.schema import Message
 
 from .asking import look, refused
 from .coordinator import GROUP_KEY, Coordinator
-from .engine import Call, Engine
-from .errors import UnsupportedByBroker, check_code
+from .engine import Call, Engine, Pause
+from .errors import BrokerError, UnsupportedByBroker, check_code
 from .group_descriptions import (
     DEAD,
     GroupDescription,
@@ -36,7 +36,14 @@ from .group_descriptions import (
     of_sharers,
     of_streams,
 )
-from .group_offsets import OUTSIDE, CommittedOffset, as_offsets, commit_offsets, fetch_offsets
+from .group_offsets import (
+    OUTSIDE,
+    CommittedOffset,
+    as_offsets,
+    commit_offsets,
+    fetch_offsets,
+    is_for_now,
+)
 from .records import ByPartition, TopicPartition
 
 NO_SUCH_GROUP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
@@ -129,7 +136,16 @@ def commit(
     """
     coordinator = Coordinator(engine, group_id, GROUP_KEY)
     stands = as_offsets(offsets)
-    return commit_offsets(coordinator, OUTSIDE._replace(group_id=group_id), stands)
+    backoff = engine.backoff()
+    while True:
+        try:
+            return (
+                yield from commit_offsets(coordinator, OUTSIDE._replace(group_id=group_id), stands)
+            )
+        except BrokerError as exc:
+            if not is_for_now(exc):
+                raise
+            yield Pause(backoff.next_delay_ms(), exc)
 
 
 def delete_group(engine: Engine, group_id: str) -> Call[None]:

@@ -31,6 +31,7 @@ from segbroker.protocol.fields import ZERO_UUID
 from .completion import Completion
 from .engine import Call, Engine, Pause, Refresh, Until
 from .errors import (
+    BrokerError,
     IllegalGeneration,
     RebalanceInProgress,
     SegbrokerError,
@@ -41,10 +42,11 @@ from .errors import (
     as_told,
 )
 from .fetching import Fetching
-from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets
+from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets, is_for_now
 from .membership import Membership
 from .progress import Progress
 from .records import TopicPartition
+from .refusals import of_committing
 from .settings import GroupSettings
 
 # A commit of what is given up may take this long; then it is given up without.
@@ -99,6 +101,9 @@ class Commits:
         # What went since without a commit of what the caller was handed of it.
         self._lost: TopicPartition | None = None
         self._due_ms = 0
+        # Why the last one by itself has failed, to be tried again.
+        self._failed: SegbrokerError | None = None
+        self._refusals = of_committing(settings.group_id, engine.network.absences.say)
 
     def stands_at(self, tp: TopicPartition, offset: int | None) -> None:
         """The group was found to stand there, where it is about to be read; None: nowhere."""
@@ -269,6 +274,7 @@ class Commits:
                 if tp in states:
                     self._progress.acknowledge_below(states[tp], stands.offset)
         topic_ids = self.topics_of(offsets)
+        backoff = self._engine.backoff()
         while offsets:
             self._check_own(offsets, since)
             generation = self._membership.generation
@@ -288,6 +294,10 @@ class Commits:
                 if len(left) == len(offsets):
                     raise UnknownTopicOrPartition(str(exc)) from exc
                 offsets = left
+            except BrokerError as exc:
+                if not is_for_now(exc):
+                    raise
+                yield Pause(backoff.next_delay_ms(), exc)
             else:
                 return
 
@@ -315,6 +325,10 @@ class Commits:
         """Commit what the caller has gone past in these; none may be running."""
         self._due_ms = now_ms + self._settings.commit_interval_ms
         offsets = self.gone_past(partitions)
+        if self._failed is None:
+            self._refusals.done(now_ms)
+        elif offsets:
+            self._refusals.refused(self._failed, now_ms)
         if offsets:
             self.is_running = True
             call = self._engine.call(self.once(offsets), now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
@@ -323,8 +337,11 @@ class Commits:
     def _done(self, call: Completion[None]) -> None:
         self.is_running = False
         self._wake_by(0)
-        error = call.error
-        if error is None or (isinstance(error, SegbrokerError) and error.retryable):
+        error, self._failed = call.error, None
+        if error is None:
+            return
+        if isinstance(error, SegbrokerError) and error.retryable:
+            self._failed = error
             return
         if isinstance(error, RebalanceInProgress | IllegalGeneration | UnknownMemberId):
             return  # the membership hears of it too

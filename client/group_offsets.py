@@ -32,7 +32,7 @@ from segbroker.protocol.messages_groups import (
 
 from .coordinator import Coordinator, codes_in
 from .engine import Call, Pause, Refresh
-from .errors import broker_error
+from .errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition, broker_error
 from .records import ByPartition, TopicPartition, as_partition, grouped
 from .spoken import ById
 
@@ -208,7 +208,7 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, CommittedOffset],
     topic_ids: Mapping[TopicPartition, UUID] = MappingProxyType({}),
 ) -> Call[None]:
-    """Write them, all or an error: the first that was refused.
+    """Write them, all or an error: the first that was refused, of those for good if there are any.
 
     `topic_ids`: of the topics that the offsets are of; with those of all of them, and a broker that
     takes them, one that was made again meanwhile refuses them (UnknownTopicId), the others do not.
@@ -239,12 +239,23 @@ def commit_offsets(
     reply = yield from coordinator.ask(ById(request) if is_by_id else request)
     assert isinstance(reply, OffsetCommitResponse)
     _name_topics(reply.topics, {topic_id: name for name, topic_id in topics})
-    for topic in reply.topics:
-        for row in topic.partitions:
-            if row.error_code != ErrorCode.NONE:
-                where = f"{topic.name}-{row.partition_index}"
-                about = f"not committed: group {member.group_id!r} in {where}"
-                raise broker_error(_code_of(row.error_code, member), about)
+    about = f"not committed: group {member.group_id!r} in"
+    errors = [
+        broker_error(
+            _code_of(row.error_code, member), f"{about} {topic.name}-{row.partition_index}"
+        )
+        for topic in reply.topics
+        for row in topic.partitions
+        if row.error_code != ErrorCode.NONE
+    ]
+    if errors:
+        raise next((error for error in errors if not is_for_now(error)), errors[0])
+
+
+def is_for_now(error: BrokerError) -> bool:
+    """Whether a commit that is refused so may be taken a moment later, as it is.  That there is no
+    such topic is an answer that lasts."""
+    return error.retryable and not isinstance(error, UnknownTopicId | UnknownTopicOrPartition)
 
 
 def _code_of(code: int, member: GroupMetadata) -> int:

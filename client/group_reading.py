@@ -38,7 +38,13 @@ from .committing_member import CommittingMember
 from .completion import Completion
 from .consumer_membership import ConsumerMembership
 from .engine import Call, Engine, Pause, Until
-from .errors import FencedInstanceId, SegbrokerError, TimedOut
+from .errors import (
+    FencedInstanceId,
+    GroupAuthorizationFailed,
+    SegbrokerError,
+    TimedOut,
+    TopicAuthorizationFailed,
+)
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
 from .group_events import Event, Events, Listener, News
@@ -58,6 +64,7 @@ LAST_COMMIT_MS = 4_000
 # How long who closes waits for a callback that another is in, and how often it looks.
 CALLBACK_MS = 4_000
 CALLBACK_LOOK_MS = 10
+NOT_ALLOWED: Final = (GroupAuthorizationFailed, TopicAuthorizationFailed)
 
 
 # By their group_protocol.
@@ -301,10 +308,12 @@ class GroupReading:
         self._fetching.notify()
 
     def _cannot_begin(self, error: SegbrokerError) -> None:
-        """It is left to the others, for good: each time that it joined they would rebalance."""
+        """It is left to the others; for good by who may not: each time that it joined they would
+        rebalance.  Else the next call asks again."""
         self._engine.call(self.membership.end(str(error))(CONTROL), self._now_ms)
         self.lost(self._now_ms)
-        self.error = error
+        if isinstance(error, NOT_ALLOWED):
+            self.error = error
         self._fetching.fail(error)
 
     def _cluster_updated(self, asked: Collection[str]) -> None:

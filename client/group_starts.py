@@ -4,8 +4,8 @@
                   |          none committed: `start`, or as below                 -->
                   +-- it passes: the caller hears of it, and it is asked again a moment later
 
-An error that does not pass ends the membership: who may not know where the group stands cannot read
-with it.
+An error that does not pass ends the membership: who does not know where the group stands cannot
+read with it.
 
 Of each partition one question counts, the last.  What was taken away meanwhile is dropped from it,
 and asked for anew if it comes back: another member may have worked there in between.

@@ -32,6 +32,7 @@ from .completion import Completion
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
 from .errors import (
+    BrokerError,
     FencedMemberEpoch,
     GroupIdNotFound,
     SegbrokerError,
@@ -43,6 +44,7 @@ from .errors import (
     check_code,
 )
 from .network import GROUP
+from .refusals import of_joining
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -92,6 +94,7 @@ class HeartbeatingMember(ABC):
         # The last request was answered, and by no refusal.
         self._is_heard = False
         self._trying_since_ms: int | None = None
+        self._kept_out = of_joining(group_id, engine.network.absences.say)
         self._era = 0
         self._now_ms = 0
         engine.components.append(self)
@@ -175,6 +178,7 @@ class HeartbeatingMember(ABC):
         return self.epoch == JOIN_EPOCH or not self._is_heard
 
     def _end(self) -> None:
+        self._kept_out.over()
         self.stage = Stage.OUT
         self.epoch = JOIN_EPOCH
         self._subscribes_anew()
@@ -213,6 +217,7 @@ class HeartbeatingMember(ABC):
         self._backoff.reset()
         self._again_ms = 0
         self._trying_since_ms = None
+        self._kept_out.done(self._now_ms)
         self._interval_ms = min(INTERVAL_MAX_MS, max(1, interval_ms))
         if given is not None:
             self._has_any = bool(given)
@@ -235,6 +240,8 @@ class HeartbeatingMember(ABC):
             case SegbrokerError() if error.retryable:
                 self.coordinator.forget()
                 self._due_ms = now_ms + self._backoff.next_delay_ms()
+                if self.epoch == JOIN_EPOCH and isinstance(error, BrokerError):
+                    self._kept_out.refused(error, now_ms)
                 self._notice_time(error)
             case _:
                 self._end()

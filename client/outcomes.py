@@ -59,10 +59,12 @@ from .transactions import Transactions
 # leads it.
 VIEW_CODES = LEADER_CODES | {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.POLICY_VIOLATION}
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-# It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063), or
-# where nobody knows what the answer means.
+# It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063), where
+# Kafka's broker has appended it and is not the leader any more, or where nobody knows what the
+# answer means.
 APPENDED_CODES = frozenset(
     {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -251,13 +253,15 @@ class Outcomes:
             f"{_where(queue)}: not acknowledged within {allowed} ms of send(),"
             f" {batch.attempts} attempts"
         )
-        if batch.refusal is not None:
-            message += f"; the last one failed: {batch.refusal}"
-        elif self._identity.is_missing and self._identity.refusal is not None:
-            message += f"; {self._identity.refusal}"
-        elif (lost := self._why_away(queue)) is not None:
-            message += f"; {lost}"
+        why = batch.refusal
+        if why is not None:
+            message += f"; the last one failed: {why}"
+        else:
+            why = self._identity.refusal if self._identity.is_missing else None
+            why = why or self._why_away(queue)
+            message += f"; {why}" if why is not None else ""
         error = TimedOut(message)
+        error.__cause__ = why
         if self._engine.cluster.is_unserved(queue.topic, queue.partition):
             error = TimedOut(f"{message}; {NOBODY}")
             error.__cause__ = LeaderNotAvailable(f"{_where(queue)}: {NOBODY}")

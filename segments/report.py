@@ -34,8 +34,10 @@ log = structlog.get_logger()
 
 ROWS_MAX: Final = 10_000
 
+LOST_TAIL: Final = "lost_tail"
+"""The reason of a gap whose offsets were reserved, of which at most all were used."""
 WHAT_TO_DO: Final = {
-    "lost_tail": "at most these were lost (power, or a failed sync); durability=fsync loses none",
+    LOST_TAIL: "at most these were lost (power, or a failed sync); durability=fsync loses none",
     "gap": "consumers get a gap; check the disk, and whether an older copy was put back",
     "quarantined": "keep the copy until nobody needs it, then delete it",
     "wal_damaged": "what was acknowledged shortly before the stop may be lost; check the disk",
@@ -81,6 +83,9 @@ class RecoveryReport:
         self.rows: list[ReportRow] = []
         self.counts: Counter[str] = Counter()
         self.offsets_lost = 0
+        self.offsets_lost_at_most = 0
+        """Of these, what the ends of logs may have lost: offsets that were reserved, and used or
+        not, nobody knows."""
         self._told: set[ReportRow] = set()
         self._lock = threading.Lock()
 
@@ -95,6 +100,8 @@ class RecoveryReport:
             self.counts[row.what] += 1
             if row.what == "gap":
                 self.offsets_lost += row.to_offset - row.from_offset
+                if row.reason == LOST_TAIL:
+                    self.offsets_lost_at_most += row.to_offset - row.from_offset
             if len(self.rows) < ROWS_MAX:
                 self.rows.append(row)
                 self._told.add(row)
@@ -105,8 +112,12 @@ class RecoveryReport:
             log.info(f"recovery_{row.what}", **_fields(row))
 
     def summary(self) -> dict[str, int]:
-        """How many rows of each kind, and how many offsets are in gaps."""
-        return {**self.counts, "offsets_lost": self.offsets_lost}
+        """How many rows of each kind, and how many offsets are in gaps, and in lost tails."""
+        return {
+            **self.counts,
+            "offsets_lost": self.offsets_lost,
+            "offsets_lost_at_most": self.offsets_lost_at_most,
+        }
 
 
 def _fields(row: ReportRow) -> dict[str, object]:

@@ -9,13 +9,13 @@ to end a broker, to hold it up, to leave a change half done, or to call the disk
     refused          dropped and counted
     not taken        waited for, PATIENCE_MS at most; from then on refused until there is room
 
-What the stream holds of a line that it could not flush is its own: it may come out later, in part.
-Of a line longer than PIECE_SIZE a reader that stops may have a part; the next begins a line.
+A disk that becomes full may have a part of a line, and so may a reader that stops, of one longer
+than PIECE_SIZE: the next begins a line.  What a stream without a descriptor holds of a line that it
+could not flush is its own.
 """
 
 import os
 import select
-import stat
 from typing import Final, TextIO
 
 from structlog.typing import EventDict
@@ -31,7 +31,7 @@ class LogSink:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._read_by_somebody = _descriptor(stream)
+        self._descriptor = _descriptor(stream)
         self._is_stuck = False
         self._is_cut = False
         """Whether the last line came out in part."""
@@ -42,11 +42,11 @@ class LogSink:
         """Write and flush, or drop it.  Never raises OSError or MemoryError, nor
         waits for long."""
         try:
-            if self._read_by_somebody is None:
+            if self._descriptor is None:
                 self._stream.write(line)
                 self._stream.flush()
             else:
-                self._hand_over(self._read_by_somebody, line)
+                self._hand_over(self._descriptor, line)
         except (OSError, MemoryError):
             self.lose()
         else:
@@ -57,18 +57,17 @@ class LogSink:
         self._lost += 1
 
     def _hand_over(self, descriptor: int, line: str) -> None:
-        """Raises OSError: nobody reads, or not now."""
+        """Raises OSError: nobody reads, or not now; there is no room."""
         room = select.poll()
         room.register(descriptor, select.POLLOUT)
         text = "\n" * self._is_cut + line
         rest = memoryview(text.encode(self._stream.encoding or "utf-8", "backslashreplace"))
-        is_begun = False
         while rest:
             if not room.poll(0 if self._is_stuck else PATIENCE_MS):
-                self._is_stuck, self._is_cut = True, self._is_cut or is_begun
+                self._is_stuck = True
                 raise BlockingIOError
             rest = rest[os.write(descriptor, rest[:PIECE_SIZE]) :]
-            is_begun, self._is_stuck, self._is_cut = True, False, False
+            self._is_stuck, self._is_cut = False, bool(rest)
 
     def flush(self) -> None:
         """Each line was, when it was written."""
@@ -81,11 +80,8 @@ class LogSink:
 
 
 def _descriptor(stream: TextIO) -> int | None:
-    """That of a stream which somebody reads: a pipe, a socket, a terminal.  None: of a file, or of
-    what is no file at all."""
+    """That of the stream; None: it has none."""
     try:
-        descriptor = stream.fileno()
-        kind = os.fstat(descriptor).st_mode
+        return stream.fileno()
     except (OSError, ValueError, AttributeError):
         return None
-    return None if stat.S_ISREG(kind) else descriptor

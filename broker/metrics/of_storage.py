@@ -66,6 +66,7 @@ def add_upkeep(numbers: Numbers, core: Core) -> None:
     """What recovery found; what scrub and cleaner did."""
     found = core.topics.manager.report.summary()
     numbers.add("segbroker_recovery_offsets_lost_total", found.pop("offsets_lost"))
+    del found["offsets_lost_at_most"]
     for what, count in sorted(found.items()):
         numbers.add("segbroker_recovery_findings_total", count, what)
     hold = core.topics.manager.clock_hold

@@ -14,6 +14,7 @@ producer, which wait a little longer than they must; the ingest budget counts ex
 """
 
 from collections import deque
+from contextlib import suppress
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
@@ -196,17 +197,22 @@ class Partition:
         appends = self._appends
         high_watermark = self.handler.high_watermark
         while appends and appends[0][0] < high_watermark:
-            _, size, waiter, row = appends.popleft()
-            self._ingest.settle(size)
-            if waiter is not None:
-                waiter.settled(row, ErrorCode.NONE, None)
+            self._settle_first(ErrorCode.NONE, None)
 
     def _fail_appends(self, code: ErrorCode, message: str) -> None:
         while self._appends:
-            _, size, waiter, row = self._appends.popleft()
-            self._ingest.settle(size)
-            if waiter is not None:
+            self._settle_first(code, message)
+
+    def _settle_first(self, code: ErrorCode, message: str | None) -> None:
+        """Never raises: the others are told all the same, and the readers woken."""
+        _, size, waiter, row = self._appends.popleft()
+        self._ingest.settle(size)
+        if waiter is not None:
+            try:
                 waiter.settled(row, code, message)
+            except Exception:  # for want of memory
+                with suppress(MemoryError):
+                    log.exception("append_not_settled", topic=self.topic, partition=self.index)
 
     def _high_watermark_moved(self, handler: DiskHandler) -> None:
         if not self._is_held:

@@ -248,9 +248,11 @@ class Topics:
                 nursery.start_soon(work)
 
     async def open_again(self, until: float) -> None:
-        """Try those again that could not be opened, who was tried longest ago first, up to that
-        time of trio's clock.  What fails once more stays as it is."""
-        for name, index in list(self._unopened):
+        """Try those again that could not be opened, also by a chore, who was tried longest ago
+        first, up to that time of trio's clock.  What fails once more stays as it is."""
+        failed = self.manager.partitions.failed_since
+        for name, index in [*failed, *self._unopened]:
+            failed.pop((name, index), None)
             with suppress(*STORAGE_FAILURES):
                 await self.open(name, index)
             if trio.current_time() >= until:
@@ -454,6 +456,11 @@ class Topics:
             wanted = self.config.topic_defaults
             if wanted != self.manager.topic_defaults:
                 await self._lanes.run(self.manager.set_topic_defaults, wanted)
+
+    async def keep_defaults(self) -> None:
+        """Choose them again where that has failed, as soon as the disk takes it.  As above."""
+        if self.manager.is_settled and self.config.topic_defaults != self.manager.topic_defaults:
+            await self.choose_defaults()
 
     async def _open_some(self, keys: Sequence[tuple[str, int]]) -> list[Partition | StorageError]:
         """Open those that nobody is opening, by one call of a lane; of each what came of it."""

@@ -309,6 +309,14 @@ class Run:
 
     def _finish(self) -> None:
         self.done = True
+        try:
+            self._answer()
+        except Exception:  # for want of memory: what was sent of the replies nobody knows
+            for slot in self._slots:
+                slot.peer.outbox.break_off()
+            raise
+
+    def _answer(self) -> None:
         for refusal in self.refusals.values():
             self.core.counters.tally.failed(_PRODUCE, refusal.code)
         if self._timed:

@@ -62,18 +62,25 @@ class Beginnings:
         """What to wait for before it is known where a group stands."""
         return self._moving.get(key.group_id, self._beginning.get(key))
 
-    def moved(self, group_id: str, done: Done) -> Done:
-        """A group is about to stand elsewhere.  Until that is durable nobody brings into memory
-        what was so before, and would write it down again."""
+    def move(self, group_id: str, record: Callable[[Done], None], done: Done) -> None:
+        """Have it recorded that a group stands elsewhere.  Until that is durable nobody brings into
+        memory what was so before, and would write it down again."""
         moving = self._moving[group_id] = trio.Event()
 
-        def written(error: OSError | None) -> None:
+        def moved() -> None:
             if self._moving.get(group_id) is moving:
                 del self._moving[group_id]
             moving.set()
+
+        def written(error: OSError | None) -> None:
+            moved()
             done(error)
 
-        return written
+        try:
+            record(written)
+        except BaseException:  # for want of memory: it stands where it stood
+            moved()
+            raise
 
     async def begin(self, group_id: str, keys: Iterable[Key], pace: Pace) -> dict[Key, Why]:
         """Have a group begin in those of its partitions that are new to it, and that are served;

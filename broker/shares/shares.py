@@ -18,6 +18,7 @@ group also begins in no further partition (POLICY_VIOLATION).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -161,14 +162,16 @@ class Shares:
         """Have a group go on from other offsets; `done` when that is durable, or is not."""
         for row in rows:
             self._drop(self._live.get(Key(group_id, row.topic_id, row.partition)))
-        record_offsets(self._manager, group_id, rows, self._beginnings.moved(group_id, done))
+        record = partial(record_offsets, self._manager, group_id, rows)
+        self._beginnings.move(group_id, record, done)
 
     def forget(self, group_id: str, topics: Sequence[str] | None, done: Done) -> None:
         """Have nothing kept of a group, or of what it did with these topics; likewise."""
         for live in tuple(self._live.values()):
             if live.key.group_id == group_id and (topics is None or live.topic in topics):
                 self._drop(live)
-        record_forgotten(self._manager, group_id, topics, self._beginnings.moved(group_id, done))
+        record = partial(record_forgotten, self._manager, group_id, topics)
+        self._beginnings.move(group_id, record, done)
 
     # Opening
 

@@ -575,6 +575,10 @@ class DiskManager:
         """
         return self.partitions.get_handler(topic, partition)
 
+    def note_failed(self, topic: str, partition: int) -> None:
+        """A chore could not open it, though nobody has asked for it.  From any thread."""
+        self.partitions.failed_since[topic, partition] = None
+
     # Keeping house
 
     def limit_open(self, *, files_max: int, logs_max: int, logs_most: int | None) -> None:

@@ -93,6 +93,9 @@ class OpenedPartitions:
         self.failed_at_start: dict[tuple[str, int], StorageError] = {}
         """What the start could not open, or found without a directory; who asks for one later tries
         again."""
+        self.failed_since: dict[tuple[str, int], None] = {}
+        """What a chore could not open since, though nobody has asked for it: whoever serves them
+        takes it from here, tries again, and tells."""
         self._storage = storage
         self._volatile = volatile
         self._root = root

@@ -168,7 +168,11 @@ class Scrubber:
                 log.error("segment_not_readable", path=paths.log(number), error=str(exc))
                 continue
             if problem is not None:
-                handler = manager.get_handler(meta.name, partition)
+                try:
+                    handler = manager.get_handler(meta.name, partition)
+                except StorageError:
+                    manager.note_failed(meta.name, partition)
+                    raise
                 self.statistics.errors += handler.check_segment(problem)
         if handler is not None and errors == self.statistics.errors:
             handler.scrubbed_ms = self._now_ms

@@ -26,7 +26,7 @@ from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage, size_of
 from ..log.first_stamps import first_stamp
 from ..metadata.metadata import TopicMeta
-from ..names import LogPaths, partition_paths
+from ..names import LogPaths, owner_of, partition_paths
 from ..recovery.known import Known, read_known
 from ..settings.topic_config import Durability, FullPolicy, TopicConfig
 
@@ -82,7 +82,9 @@ class Unopened:
             if config is not meta.config:
                 peeks += 1
                 try:
-                    due = self._peek(partition_paths(self._root, meta.name, partition), meta.config)
+                    owner = owner_of(meta.topic_id, partition)
+                    paths = partition_paths(self._root, meta.name, partition, owner)
+                    due = self._peek(paths, meta.config)
                 except NoDescriptor:
                     break  # it is looked at in another round; told once a minute for all of them
                 except OSError as exc:
@@ -105,7 +107,8 @@ class Unopened:
         known = read_known(self._storage, paths)
         if known is not None:
             return due_ms(self._storage, paths, config, known)
-        # Nobody ever opened it; or it was never synced, and the power went; or it is missing.
+        # Nobody ever opened it; or it was never synced, and the power went; or it is missing, or
+        # another's: who opens it tells of that.
         is_there = self._storage.exists(paths.folder)
         return 0 if is_there and self._storage.listdir(paths.folder) else NEVER
 

@@ -31,6 +31,7 @@ from typing import Final, Protocol
 import structlog
 
 from ..background import Flushers, Housekeeper
+from ..disk.relieving import NoDescriptor
 from ..errors import PASSING_ERRNOS, StorageError
 from ..log.caches import OpenLogs
 from ..log.salvaging import Retry
@@ -70,6 +71,8 @@ class Directory(Protocol):
     def topics(self) -> Mapping[str, TopicMeta]: ...
 
     def get_handler(self, topic: str, partition: int) -> DiskHandler: ...
+
+    def note_failed(self, topic: str, partition: int) -> None: ...
 
     def remove_left(self) -> None: ...
 
@@ -292,7 +295,11 @@ class Upkeep:
             try:
                 directory.get_handler(topic, partition)
             except StorageError as exc:
-                log.warning("retention_not_possible", topic=topic, error=str(exc))
+                log.warning(
+                    "retention_not_possible", topic=topic, partition=partition, error=str(exc)
+                )
+                if not isinstance(exc.__cause__, NoDescriptor):  # that passes
+                    directory.note_failed(topic, partition)
                 meta = directory.topics.get(topic)
                 if meta is not None:
                     self._unopened.not_opened(meta, partition, age_ms)

@@ -39,7 +39,7 @@ import xxhash
 
 from segbroker.protocol.checksums import xxh3_64
 
-from ..disk.storage import Buffer
+from ..disk.storage import PAGE, Buffer
 
 MAGIC: Final = b"SBIX"
 VERSION: Final = 1
@@ -181,8 +181,11 @@ class BlockIndex:
 
 def is_torn(content: Buffer) -> bool:
     """Whether a wrong index is what a power cut leaves of one, for it is written without a sync:
-    short, or zeros at its end."""
-    return len(content) < HEADER_SIZE or not any(content[-HEADER_SIZE:])
+    it ends with a page, or within its header, or some page has zeros at its end."""
+    size = len(content)
+    ends = [*range(PAGE, size, PAGE), size]
+    has_zeros = not all(any(content[end - HEADER_SIZE : end]) for end in ends)
+    return not size % PAGE or size < HEADER_SIZE or has_zeros
 
 
 def decode_index(data: Buffer, base_offset: int, log_size: int, tag: int = 0) -> BlockIndex:

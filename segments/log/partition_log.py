@@ -86,6 +86,7 @@ class PartitionLog:
         "files",
         "floor",
         "is_closed",
+        "is_half_known",
         "is_superseded",
         "log_start_offset",
         "manifest",
@@ -179,6 +180,8 @@ class PartitionLog:
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
         says so once: a second sync would succeed over it, so there is none."""
         self.sync_failed = False
+        self.is_half_known = False
+        """Whether an append ended between its write and what is known of its producer."""
         self.swap_failed = False
         """Whether a cleaned segment has not got its name for certain: an opening gives it, by the
         row of the manifest that decided it, which no other manifest has."""

@@ -75,7 +75,7 @@ class Piece(Protocol):
 class ActivePiece:
     """Batches [first, last) of a segment that is not sealed."""
 
-    __slots__ = ("_first", "_last", "_position", "_segment", "size_max")
+    __slots__ = ("_first", "_last", "_position", "_segment", "is_whole", "size_max")
 
     def __init__(self, segment: ActiveSegment, first: int, last: int) -> None:
         self._segment = segment
@@ -83,36 +83,35 @@ class ActivePiece:
         self._last = last
         self._position = segment.position_of(first)
         self.size_max = segment.position_of(last) - self._position
-
-    @property
-    def is_whole(self) -> bool:
-        return True  # if it is followed; it is read as planned or not at all
+        self.is_whole = True
 
     def read_nowait(self, buffer: memoryview) -> int | None:
         count = self._segment.read_nowait(buffer, self._position)
-        if count is None:
-            return None
-        self._verify(buffer, count)
+        if count != self.size_max or self._whole(buffer, count) != count:
+            return None  # the lane finds out what is whole on the disk
         return count
 
     def read(self, buffer: memoryview) -> int:
-        count = self._segment.read(buffer, self._position)
-        self._verify(buffer, count)
+        count = self._whole(buffer, self._segment.read(buffer, self._position))
+        self.is_whole = count == self.size_max
+        if not count:
+            raise CorruptSegment(
+                self._segment.path, self._position, "not the bytes that were written"
+            )
         return count
 
-    def _verify(self, buffer: memoryview, count: int) -> None:
+    def _whole(self, buffer: memoryview, count: int) -> int:
+        """How many of the first `count` bytes are batches as they were written."""
         segment = self._segment
-        path = segment.path
-        if count != self.size_max:
-            raise CorruptSegment(path, self._position + count, "the file is shorter than written")
         sums, positions, base = segment.sums, segment.positions, self._position
         begin = 0
         for ordinal in range(self._first, self._last):
             following = ordinal + 1
-            end = positions[following] - base if following < self._last else count
-            if xxh3_64(buffer[begin:end]) != sums[ordinal]:
-                raise CorruptSegment(path, base + begin, "not the bytes that were written")
+            end = positions[following] - base if following < self._last else self.size_max
+            if end > count or xxh3_64(buffer[begin:end]) != sums[ordinal]:
+                break
             begin = end
+        return begin
 
 
 class SealedPiece:
@@ -224,11 +223,13 @@ class SealedPiece:
                     self._last = (self._first + self._last) // 2
         finally:
             self._files.unpin(self._row.number, file)
-        wrong = index.first_wrong(self._first, self._last, buffer) if count == size else self._first
-        if wrong is None:
-            return size
-        self._last = wrong  # nothing behind the damage is read in its place
-        return index.blocks[wrong].position - begin
+        # Nothing behind damage, or a cut, is read in its place.
+        if count < size:
+            self._last = bisect_right(index.ends, begin + count)
+        if self._first < self._last:
+            wrong = index.first_wrong(self._first, self._last, buffer)
+            self._last = self._last if wrong is None else wrong
+        return index.ends[self._last - 1] - begin if self._first < self._last else 0
 
     def _cut(self, index: BlockIndex, buffer: memoryview, count: int) -> int:
         starts_here = index.base_offset + index.blocks[self._first].offset == self._offset

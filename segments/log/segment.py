@@ -27,7 +27,7 @@ from contextlib import closing
 from itertools import accumulate
 from typing import Final
 
-from ..disk.storage import Buffer, Storage, StorageFile, is_cut_off
+from ..disk.storage import Buffer, Storage, StorageFile, size_of
 from ..errors import CorruptSegment
 from ..files.index import BlockBuilder, segment_tag
 from ..files.manifest import Row, RowKind
@@ -119,10 +119,13 @@ class ActiveSegment:
                 file = self.file
                 if file is None:
                     file = self.storage.open(self.path)
-                    size = file.size()
-                    if size < self.size or (size > self.size and not self.is_half_written):
+                    try:
+                        size = file.size()
+                        if size < self.size or (size > self.size and not self.is_half_written):
+                            raise CorruptSegment(self.path, size, "not as long as it was written")
+                    except BaseException:
                         file.close()
-                        raise CorruptSegment(self.path, size, "not as long as it was written")
+                        raise
                     self.file = file
         return file
 
@@ -137,23 +140,36 @@ class ActiveSegment:
         return file.pread_nowait(buffer, position)
 
     def read(self, buffer: memoryview, position: int) -> int:
-        """Bytes of the file, also where it cannot be written: then it is opened for this read
-        alone, so that nobody finds it who wants to write.  Blocking.  Raises OSError."""
+        """Bytes of the file, also where it may not be written, or is another one: then it is opened
+        for this read alone, so that nobody finds it who wants to write.  Blocking.  Raises OSError.
+        """
         try:
             file = self.opened()
         except OSError as exc:
             if exc.errno not in MAY_NOT_BE_WRITTEN:
                 raise
-            with closing(self.storage.open(self.path, read_only=True)) as alone:
-                return alone.pread(buffer, position)
-        return file.pread(buffer, position)
+        except CorruptSegment:
+            pass  # which of its batches are what was written, the reader sees
+        else:
+            return file.pread(buffer, position)
+        with closing(self.storage.open(self.path, read_only=True)) as alone:
+            return alone.pread(buffer, position)
 
     def is_in_place(self) -> bool:
         """Whether its file is at its path, and as long as it was.  Blocking."""
         size, file = self.size, self.file
-        if file is None:  # an empty one is opened by its path, or not at all
-            return not size or not is_cut_off(self.storage, self.path, size)
-        return file.is_in_place(size)
+        if file is not None:
+            return file.is_in_place(size)
+        if not size:
+            return True  # an empty one is opened by its path, or not at all
+        try:
+            found = size_of(self.storage, self.path)
+        except OSError as exc:  # or the whole directory is away, which says so
+            return not isinstance(exc, FileNotFoundError)
+        if found <= size:
+            return found == size
+        # Somebody may have opened it meanwhile, and written; and closed it again.
+        return self.is_half_written or self.file is not None or self.size > size
 
     def unused(self) -> list[StorageFile]:
         """Its file, for who closes or keeps it; none where nobody opened it, or somebody reads."""

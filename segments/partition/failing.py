@@ -89,6 +89,11 @@ class FailingPartition(PartitionView, ABC):
         """Repair a damaged segment; whether it is whole now."""
 
     @abstractmethod
+    def _save_sealed(self, opened: PartitionLog) -> None:
+        """What the WAL alone has of sealed segments is put back into them: `_begin_anew` voids it.
+        Raises OSError."""
+
+    @abstractmethod
     def _advance(self, end_offset: int) -> None:
         """Everything below `end_offset` is durable."""
 
@@ -233,6 +238,8 @@ class FailingPartition(PartitionView, ABC):
                     check_promised(opened, max(promised, self.high_watermark))
         except (OSError, CorruptSegment) as exc:
             self.is_in_doubt = True
+            if isinstance(exc, CorruptSegment):
+                opened.doubt(OSError(errno.EIO, str(exc), exc.path))
             log.warning("not_written_anew", path=opened.paths.folder, error=str(exc))
 
     def _open_again(self, old: PartitionLog, now_ms: int, *, in_doubt: bool) -> PartitionLog:
@@ -250,6 +257,7 @@ class FailingPartition(PartitionView, ABC):
             old.doubt(OSError(errno.EIO, str(exc), exc.path))
             self._doubt_end()
             raise
+        self._save_sealed(old)
         if not in_doubt and old.manifest.is_doubtful and not old.swap_failed:
             # Of a row there that `old` does not go by; an opening would, and may come to nothing.
             old.note([])
@@ -267,5 +275,8 @@ class FailingPartition(PartitionView, ABC):
             if opened is not None:
                 close_log(opened, clean=False)
             raise
+        if opened.log_end_offset == old.log_end_offset and not old.is_half_known:
+            # Of damage in between the files say less, and a repair may bring that back.
+            opened.producers = old.producers
         old.is_superseded = True
         return opened

@@ -304,6 +304,7 @@ class DiskHandler(MendingPartition):
         which is the same: behind such a hole the WAL would vouch for what it has not."""
         if not isinstance(exc, OSError):
             log.error("append_failed", topic=self.topic, partition=self.partition, exc_info=exc)
+            self._log.is_half_known = True
         return self._poison(as_os_error(exc, "an append was left half done"))
 
     def sync(self) -> None:
@@ -409,6 +410,10 @@ class DiskHandler(MendingPartition):
             return False
         self._sealed_since = since[1], unsealed
         return True
+
+    def _save_sealed(self, opened: PartitionLog) -> None:
+        if self._journaling.is_used:
+            self._put_back_missing(opened, self._sealed_since[0])
 
     def _vouch(self, opened: PartitionLog, end_offset: int) -> None:
         if self.config.durability is not Durability.EPHEMERAL and not opened.is_closed:

@@ -12,11 +12,11 @@ Every method here is blocking, for lanes.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
-from ..disk.storage import is_cut_off
+from ..disk.storage import NO_DESCRIPTORS, is_cut_off
 from ..errors import (
     CorruptSegment,
     OffsetOutOfRange,
@@ -31,7 +31,7 @@ from ..log.lookup import greatest_timestamp, offset_for_timestamp
 from ..log.partition_log import PartitionLog
 from ..recovery.corruption import drop_mark
 from ..recovery.identity import Inspection
-from ..recovery.mending import Recalled, mend, segment_of
+from ..recovery.mending import Recalled, mend, put_back, segment_of
 from ..replay.restoring import recalled
 from ..report import LogReport
 from ..settings.topic_config import OnCorruption
@@ -41,6 +41,7 @@ from .failing import CallSoon, FailingPartition
 log = structlog.get_logger()
 
 T = TypeVar("T")
+PutBack: TypeAlias = Callable[[PartitionLog, Row, Inspection], Recalled | None]
 
 LOOKS_MAX: Final = 4
 """How often a look-up is begun, because of damage, or because the log begins later by then."""
@@ -104,6 +105,9 @@ class MendingPartition(FailingPartition):
 
         Blocking, for lanes.  Whether it is whole now: then plan again.
         """
+        return self._mend(error, self._put_back_if_read)
+
+    def _mend(self, error: CorruptSegment, put_back: PutBack) -> bool:
         opened = self._log
         number = segment_of(opened, error)
         if number is None or opened.is_closed:
@@ -116,7 +120,7 @@ class MendingPartition(FailingPartition):
                 number,
                 self._now_ms(),
                 self._report,
-                lambda row, inspected: self._put_back(opened, row, inspected),
+                lambda row, inspected: put_back(opened, row, inspected),
             )
         except OSError as exc:
             log.warning("segment_not_repaired", path=error.path, error=str(exc))
@@ -146,27 +150,51 @@ class MendingPartition(FailingPartition):
 
     def mend_missing(self, since: int) -> bool:
         """Repair the sealed segments from number `since` on whose files are away, or were cut off;
-        whether all are whole now.  Blocking."""
+        whether all are whole now.  Not where the write-ahead log cannot be read.  Blocking."""
         opened = self._log
-        files = [(opened.paths.log(row.number), row.size) for row in opened.sealed_since(since)]
-        away = [path for path, size in files if is_cut_off(opened.storage, path, size)]
-        mended = [self.mend(CorruptSegment(path, 0, "the file is not whole")) for path in away]
+        away = [opened.paths.log(row.number) for row in _cut_off(opened, since)]
+        problems = [CorruptSegment(path, 0, "the file is not whole") for path in away]
+        mended = [self._mend(problem, self._put_back) for problem in problems]
         return all(mended)
+
+    def _put_back_missing(self, opened: PartitionLog, since: int) -> None:
+        """What the write-ahead log has of such segments put back, of a log that is to be opened
+        again: nothing is repaired in it any more.  Under its seal_lock.  Raises OSError."""
+        for row in _cut_off(opened, since):
+            put_back(opened, row, lambda *seen: self._put_back(opened, *seen), self._report)
 
     @abstractmethod
     def _recall(self, number: int) -> Sequence[Frame]:
         """What the write-ahead log still has of a segment.  Raises OSError, UnsupportedFormat."""
 
     def _put_back(self, opened: PartitionLog, row: Row, inspected: Inspection) -> Recalled | None:
-        """A damaged segment with what the write-ahead log still has of it; None: nothing better."""
+        """A damaged segment with what the write-ahead log still has of it; None: nothing better.
+        Raises OSError."""
         if row.end_offset <= opened.cleaned.end_offset:
             return None  # a cleaning went over it: what is missing may be gone on purpose
         try:
             frames = self._recall(row.number)
-        except (OSError, StorageError) as exc:  # then it is repaired without
-            log.warning("wal_not_read", topic=self.topic, partition=self.partition, error=str(exc))
+        except StorageError as exc:
+            self._say_not_read(exc)
             return None
         return recalled(inspected, row, opened.epochs, frames, whole_only=opened.config.compacts)
+
+    def _put_back_if_read(
+        self, opened: PartitionLog, row: Row, inspected: Inspection
+    ) -> Recalled | None:
+        """The same for a reader, who does not wait for a disk that cannot read the write-ahead
+        log.  Raises OSError for want of a descriptor."""
+        try:
+            return self._put_back(opened, row, inspected)
+        except OSError as exc:
+            if exc.errno in NO_DESCRIPTORS:
+                raise
+            self._say_not_read(exc)
+            return None
+
+    def _say_not_read(self, error: Exception) -> None:
+        """The segment is repaired without."""
+        log.warning("wal_not_read", topic=self.topic, partition=self.partition, error=str(error))
 
     def check_segment(self, problem: CorruptSegment) -> bool:
         """What the scrub found: repaired if it is true; whether it was, and is no index that a
@@ -189,3 +217,12 @@ class MendingPartition(FailingPartition):
             self._notice_failure()
             if self.read_only is None:
                 log.info("partition_writable_again", topic=self.topic, partition=self.partition)
+
+
+def _cut_off(opened: PartitionLog, since: int) -> list[Row]:
+    """The sealed segments from number `since` on whose files are away, or were cut off."""
+    return [
+        row
+        for row in opened.sealed_since(since)
+        if is_cut_off(opened.storage, opened.paths.log(row.number), row.size)
+    ]

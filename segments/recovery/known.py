@@ -143,10 +143,8 @@ def _decoded(paths: LogPaths, data: bytearray) -> Manifest | None:
     if manifest is None:
         log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
         return None
-    if not is_of(paths, manifest):
-        log.warning("manifest_of_another_log", path=paths.manifest)
-        return None
-    return manifest
+    # Who opens the log tells what becomes of one that is another's.
+    return manifest if is_of(paths, manifest) else None
 
 
 class _Reading:

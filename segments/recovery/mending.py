@@ -133,6 +133,15 @@ def mend(
         return mended
 
 
+def put_back(log: PartitionLog, row: Row, recall: Recall, report: LogReport) -> None:
+    """Give a damaged sealed segment what somebody else still has of it, and repair nothing; durable
+    when this returns.  The caller holds seal_lock.  Raises OSError."""
+    inspected = inspect(log.storage, log.paths, row, log.epochs)
+    recalled = None if inspected.is_whole else recall(row, inspected)
+    if recalled is not None:
+        _put_back(log, row, inspected, recalled, report)
+
+
 def _mark(log: PartitionLog, row: Row, inspected: Inspection) -> str:
     """Have nothing written to the log from now on, also not by the next process; why not.  Raises
     OSError."""

@@ -92,7 +92,10 @@ async def test_the_server_tells_of_itself() -> None:
         assert isinstance(counters, dict)
         assert counters["produced_bytes"] == len(batch(b"v"))
         assert set(info["performance"]) == {"storage_us"}  # type: ignore[call-overload]
-        assert info["recovery"] == {"counts": {"offsets_lost": 0}, "rows": []}
+        assert info["recovery"] == {
+            "counts": {"offsets_lost": 0, "offsets_lost_at_most": 0},
+            "rows": [],
+        }
         wal = info["wal"]
         assert isinstance(wal, dict)
         assert wal["syncs"] <= wal["frames_written"] >= 2, "the topic and the record"

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import resource
 import threading
 from dataclasses import Field
 from pathlib import Path
@@ -266,6 +267,29 @@ def test_a_log_that_cannot_be_written_loses_its_lines_and_says_how_many() -> Non
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert (first["event"], first["number"], first["lines_lost"]) == ("written", 0, 3)
     assert (second["event"], second["number"], "lines_lost" in second) == ("written", 1, False)
+
+
+def test_behind_a_line_that_a_full_disk_took_in_part_the_next_begins_a_line(tmp_path: Path) -> None:
+    """The one that says how many were lost is to be read by programs, too."""
+    before, limits = structlog.get_config(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "broker.log"
+    with path.open("w") as stream:
+        try:
+            configure(BrokerConfig(log_format="json"), stream)
+            structlog.get_logger().warning("written", number=0)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))
+            for number in range(3):
+                structlog.get_logger().warning("refused", number=number)
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            structlog.get_logger().warning("written", number=1)
+            structlog.get_logger().warning("written", number=2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            structlog.configure(**before)
+    first, cut, *rest = path.read_text().splitlines()
+    assert (len(cut), json.loads(first)["number"]) == (20, 0)
+    told = [json.loads(line) for line in rest]
+    assert [(row["number"], row.get("lines_lost")) for row in told] == [(1, 3), (2, None)]
 
 
 @pytest.mark.parametrize("size", [1_000, 10_000])

@@ -176,6 +176,51 @@ async def test_a_connection_that_breaks_meanwhile_is_closed_and_no_other(
         assert broker.core.ingest.unsynced_bytes == 0
 
 
+@pytest.mark.parametrize("is_sent", [False, True])
+async def test_replies_for_which_there_is_no_memory_close_their_connections_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, *, is_sent: bool
+) -> None:
+    """Nobody knows what was sent of them; who waits behind them is answered."""
+    real = Exchange.reply
+    ran_out = 0
+
+    def reply(scan: Exchange, fds: "array[int]", *row: "array[int]", **more: bytes) -> "array[int]":
+        nonlocal ran_out
+        if ran_out or not is_sent:
+            ran_out += 1
+        if ran_out == 1:
+            raise MemoryError
+        sent = real(scan, fds, *row, **more)  # type: ignore[arg-type]  # as they are
+        if not ran_out:
+            ran_out = 1
+            raise MemoryError
+        return sent
+
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, AsyncExitStack() as stack:
+        clients = await begun(broker, stack)
+        behind = [await stack.enter_async_context(connect(broker.address)) for _ in range(2)]
+        size = await send_together(broker, disk, clients)
+        monkeypatch.setattr(Exchange, "reply", reply)
+        for n, client in enumerate(behind, COUNT + 1):
+            await client.send(produce_request("t", batch(b"0"), partition=0), 9)
+            with trio.fail_after(60):
+                while broker.core.ingest.unsynced_bytes < n * size:
+                    await trio.lowlevel.checkpoint()
+        disk.syncs.set()
+        assert [await answered(client) for client in behind] == [(0, COUNT), (0, COUNT + 1)]
+        gone = 0
+        with trio.fail_after(60):
+            for client in clients:
+                try:
+                    assert not (await answered(client))[0]
+                    await client.produce("t", b"goes on")
+                except Closed:
+                    gone += 1
+        assert ran_out
+        assert gone == COUNT // 2, "of one partition"
+
+
 async def test_who_closed_while_it_waited_costs_the_others_nothing() -> None:
     disk = GatedStorage()
     async with serving(storage=disk) as broker, AsyncExitStack() as stack:

@@ -33,6 +33,7 @@ from segbroker.protocol.messages_placement import (
     ElectLeadersResponse,
 )
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file, remove_tree, write_all
 from segbroker.segments.errors import StorageError
 from segbroker.segments.partition.handler import DiskHandler
 
@@ -152,6 +153,34 @@ async def test_a_partition_without_its_directory_fails_as_a_disk_does_until_it_i
         # Told once, however often it is asked for, and when it is there again.
         assert [event["partition"] for event in events.named("partition_not_opened")] == [1]
         assert [event["partition"] for event in events.named("partition_opened_again")] == [1]
+
+
+async def test_what_cannot_be_opened_is_told_though_nobody_asks_for_it(events: Events) -> None:
+    """The files of an earlier topic of the name, as an archive unpacked over the directory puts
+    them there: behind an orderly stop no start opens them."""
+    disk = MemoryStorage()
+    for value in (b"of the earlier topic", b"of this one"):
+        async with serving(storage=disk) as broker, connect(broker.address) as client:
+            if broker.core.topics.get("t") is not None:
+                await broker.core.topics.delete_all(["t"])
+            await client.create("t")
+            await client.produce("t", value)
+        if value != b"of this one":
+            earlier = disk.after_kill()
+    folder = "/data/topics/t/partition_0"
+    remove_tree(disk, folder)
+    disk.mkdir(folder)
+    for name in earlier.listdir(folder):
+        file = disk.open(f"{folder}/{name}", create=True)
+        write_all(file, bytes(read_file(earlier, f"{folder}/{name}")), 0)
+    async with serving(storage=disk) as broker:
+        assert not broker.core.topics.unopened
+        with trio.fail_after(60):
+            while not broker.core.topics.unopened:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert list(broker.core.topics.unopened) == [("t", 0)]
+        (told,) = events.named(NOT_OPENED)
+        assert "an earlier topic of this name" in told["error"]
 
 
 async def test_a_partition_that_fails_in_another_way_is_told_again(events: Events) -> None:

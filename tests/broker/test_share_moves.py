@@ -2,11 +2,13 @@
 partitions than an event has room for, and where the metadata of the broker is full."""
 
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.shares import share_events
 from segbroker.broker.shares.reply_budget import REPLIES_BYTES_MAX
 from segbroker.broker.shares.shares import LOCKS_WHERE_FULL
 from segbroker.protocol.errors import ErrorCode
@@ -16,7 +18,7 @@ from segbroker.segments.metadata import metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
 
 from ..support.gated_storage import GatedStorage
-from ..support.wire_client import WireClient, connect
+from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_groups import commit_of
 from ..support.wire_shares import ACCEPT, Given, Sharing, set_on_group, topic_id
 from .conftest import serving
@@ -85,6 +87,25 @@ async def test_who_fetches_while_its_group_forgets_begins_anew() -> None:
 
         assert offsets(await fetched_meanwhile(disk, member, move)) == list(range(COUNT))
         assert await stands(other, all_of(GROUP)) == {("t", 0): (0, 0, COUNT)}
+
+
+@pytest.mark.parametrize("what", [put, forget])
+async def test_a_group_that_there_was_no_memory_to_move_is_served_where_it_was(
+    what: Callable[..., Awaitable[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs_out(*_: object) -> NoReturn:
+        monkeypatch.undo()
+        raise MemoryError
+
+    async with broker_on(GatedStorage(), 2) as (_, (client, other)):
+        member = await begun(client)
+        assert len(await member.fetch(0, max_records=4)) == 4
+        assert (await member.say({0: [(0, 3, [ACCEPT])]}))[1] == {0: 0}
+        monkeypatch.setattr(share_events, "pieces", runs_out)
+        with pytest.raises(Closed):
+            await what(other, GROUP, {("t", 0): 8} if what is put else "t")
+        with trio.fail_after(60):
+            assert offsets(await member.fetch(0)) == [4, 5, 6, 7, 8, 9]
 
 
 async def test_a_group_that_begins_while_it_is_put_somewhere_begins_there() -> None:

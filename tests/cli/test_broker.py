@@ -260,6 +260,22 @@ def test_a_clock_that_is_far_ahead_needs_a_look(days: int, is_told: bool) -> Non
     assert list(concerns(info)) == [said] * is_told
 
 
+def test_what_was_reserved_is_not_told_as_lost() -> None:
+    counts = {"gap": 2, "offsets_lost": 2_056_843, "offsets_lost_at_most": 2_056_840}
+    info = {
+        "storage": {"partitions_read_only": 0},
+        "wal": {"shards_failed": 0},
+        "scrub": {"errors": 0},
+        "cleaner": {"failures": 0},
+        "recovery": {"counts": counts},
+    }
+    assert list(concerns(info)) == [
+        "3 offsets lost since the start: see recovery below",
+        "at most 2,056,840 offsets lost at the ends of logs (lost_tail): they were reserved, and"
+        " how many had a record nobody knows: see recovery below",
+    ]
+
+
 def test_reads_that_the_disk_did_not_answer_need_a_look() -> None:
     info = {
         "storage": {"partitions_read_only": 0},

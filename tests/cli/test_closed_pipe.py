@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
-from .conftest import TIMEOUT_S, environment
+from segbroker.cli.exit_codes import ExitCode
+
+from ..support.daemon import running
+from .conftest import TIMEOUT_S, environment, segbroker, unread
 
 HEARD = """
 import os, sys, time
@@ -29,3 +33,16 @@ def test_what_makes_nothing_of_an_error_of_its_socket_does_not_keep_it() -> None
         [sys.executable, "-c", HEARD], capture_output=True, timeout=TIMEOUT_S, env=environment()
     )
     assert (heard.returncode, heard.stderr) == (7, b"")
+
+
+def test_what_failed_half_way_has_failed_though_nobody_takes_the_table(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as daemon:
+        words = ("-b", daemon.address)
+        segbroker("topic", "create", "t", "--partitions", "2", *words)
+        for index in ("0", "1"):
+            segbroker("produce", "t", "-p", index, *words, stdin=b"1\n2\n")
+        in_its_place = tmp_path / "data/topics/t/partition_1/t_partition_1.start"
+        (in_its_place / "no").mkdir(parents=True)  # nothing is renamed to that
+        code, said = unread(daemon, "topic", "trim", "t", "--before", "1", "--yes")
+    assert said.startswith(b"deleted 2 records of t, then it failed\nError: ")
+    assert code == ExitCode.REFUSED

@@ -77,6 +77,7 @@ def test_the_unit_of_the_page_has_flags_and_codes_that_exist() -> None:
     assert all(f"{word} " in text for word in words if word.startswith("--"))
     codes = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert codes == {ExitCode.USAGE, ExitCode.CONFIG, ExitCode.DAMAGED}, "a restart mends none"
+    assert int(service["RestartSec"]) * 5 > 10, "systemd gives up after 5 starts within 10 s"
 
 
 def test_a_copy_of_the_directory_is_a_backup_that_goes_on_elsewhere(tmp_path: Path) -> None:

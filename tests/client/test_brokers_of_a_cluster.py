@@ -1,12 +1,19 @@
 """Brokers that leave the cluster, come back, or have another address; requests that wait for one
 that cannot be reached."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from segbroker.client.connection import Connection, State
-from segbroker.client.errors import BrokerUnreachable, SegbrokerError, TimedOut
+from segbroker.client.engine import Ask, Call, Pause
+from segbroker.client.errors import (
+    BrokerUnreachable,
+    LeaderNotAvailable,
+    SegbrokerError,
+    TimedOut,
+)
 from segbroker.client.lookups import look_up
 from segbroker.client.network import CONTROL
 from segbroker.client.records import TopicPartition
@@ -150,6 +157,26 @@ def test_records_for_a_leader_that_is_away_go_to_the_next_one() -> None:
     assert world.now_ms < ends_ms + 10_000
 
 
+def test_who_is_not_answered_as_its_time_passes_hears_what_was_answered_before() -> None:
+    world = two_brokers()
+    why = LeaderNotAvailable("not now")
+
+    def asks() -> Call[None]:
+        yield Ask(MetadataRequest(topics=[]))
+        for broker in world.cluster.brokers.values():
+            broker.answer = lambda frame: b""  # type: ignore[method-assign]
+        yield Pause(100, why)
+        with suppress(TimedOut):
+            yield Ask(MetadataRequest(topics=[]))
+        yield Pause(100)
+
+    done = world.engine.call(asks(), world.now_ms, timeout_ms=500)
+    world.run(lambda: done.done)
+    with pytest.raises(TimedOut, match="last: not now") as told:
+        done.result()
+    assert told.value.__cause__ is why
+
+
 def test_who_waits_for_a_broker_in_vain_hears_why_it_cannot_be_reached() -> None:
     world = two_brokers(reconnect_backoff_ms=100_000, reconnect_backoff_max_ms=100_000)
     world.cluster.brokers[OTHER].is_up = False
@@ -159,8 +186,9 @@ def test_who_waits_for_a_broker_in_vain_hears_why_it_cannot_be_reached() -> None
     done = world.engine.call(call, world.now_ms, timeout_ms=5_000)
     world.run(lambda: done.done)
     where = "10.0.0.1:9002 could not be reached in time: 10.0.0.1: refused"
-    with pytest.raises(TimedOut, match=f"not done within 5000 ms; last: {where}"):
+    with pytest.raises(TimedOut, match=f"not done within 5000 ms; last: {where}") as told:
         done.result()
+    assert isinstance(told.value.__cause__, BrokerUnreachable | TimedOut)
     assert not world.engine.network.nodes[OTHER, CONTROL].waiting
 
 

@@ -181,13 +181,18 @@ def test_that_a_topic_may_not_be_read_any_more_is_told_and_costs_nothing_else() 
 def test_a_group_that_refuses_for_long_is_told_and_tried_all_the_same() -> None:
     world = ConsumerGroupWorld(1, partitions=2, records=20)
     world.beat_refusals += [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 10_000
-    world.start()
+    absences = world.start().reading.engine.network.absences
     began_ms = world.now_ms
+    world.passes(5_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("group 'g' cannot be joined, still trying: group 'g': ")
     with pytest.raises(BrokerError):
         world.run(lambda: False)
     assert 60_000 <= world.now_ms - began_ms < 65_000
     world.beat_refusals.clear()
     world.run(world.is_settled)
+    (notice,) = absences.take()
+    assert notice.text.startswith("group 'g' was joined after 6")
 
 
 def test_what_is_given_of_a_topic_without_a_name_is_read_when_that_is_known() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
+from segbroker.broker.groups.group_rounds import OnRecorded
 from segbroker.client import classic_membership, reading
 from segbroker.client.assignors import GroupMemberInfo, deal_out
 from segbroker.client.classic_membership import REFUSALS_MAX, ClassicMembership
@@ -20,8 +21,10 @@ from segbroker.client.errors import (
     GroupAuthorizationFailed,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    InvalidRequest,
     SegbrokerError,
     TimedOut,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
@@ -40,6 +43,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequest,
 )
 from segbroker.protocol.schema import Message
+from segbroker.segments.metadata.generations import Generation
 
 from .simulated_consumer_groups import ConsumerGroupWorld
 from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
@@ -232,6 +236,50 @@ def test_a_coordinator_that_cannot_say_where_the_group_stands_is_asked_again_aft
     world.run(world.is_settled)
 
 
+class FullWorld(GroupWorld):
+    """Its broker cannot write down a generation, for a while."""
+
+    is_full = True
+
+    def _recorded(self, kept: Generation, done: OnRecorded) -> None:
+        if self.is_full:
+            done(self.now_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            super()._recorded(kept, done)
+
+
+def test_who_is_kept_out_while_the_broker_cannot_write_is_told_soon() -> None:
+    world = FullWorld(8, partitions=2, records=20)
+    absences = world.start().reading.engine.network.absences
+    world.passes(6_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("group 'g' cannot be joined, still trying: coordinator of 'g': ")
+    world.passes(6_000)
+    assert not absences.take(), "once"
+    world.is_full = False
+    world.run(world.is_settled)
+    (notice,) = absences.take()
+    assert notice.text.startswith("group 'g' was joined after 1")
+
+
+def test_commits_that_are_refused_for_long_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = GroupWorld(8, partitions=2, records=20)
+    group = type(world.group)
+    with monkeypatch.context() as full:
+        full.setattr(group, "check_commit", lambda *_, **__: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        absences = world.start().reading.engine.network.absences
+        world.run(lambda: len(set(world.processed)) == 40)
+        world.passes(30_000)
+        (notice,) = absences.take()
+        told = "offsets of group 'g' cannot be committed, still trying: "
+        assert notice.text.startswith(told)
+        assert "coordinator of 'g'" in notice.text
+    world.run(lambda: len(world.committed) == 2)
+    world.passes(30_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("offsets of group 'g' were committed after ")
+
+
 def test_who_could_not_be_told_in_time_where_the_group_stands_asks_again() -> None:
     world = GroupWorld(10, partitions=2, records=20)
     world.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1_000
@@ -259,6 +307,20 @@ def test_who_may_not_know_where_the_group_stands_leaves_it_to_the_others(
         refused.reading.came_back()
 
 
+@pytest.mark.parametrize("kind", [GroupWorld, ConsumerGroupWorld])
+@pytest.mark.parametrize("code", [-1, 42])
+def test_who_was_not_told_where_the_group_stands_joins_when_it_asks_again(
+    kind: type[GroupWorld], code: int
+) -> None:
+    """It may: one answer that nobody understands is not the end of a consumer."""
+    world = kind(11, partitions=2, records=20)
+    world.refusals = [ErrorCode(code)]
+    member = world.start()
+    member.expected = (UnknownServerError, InvalidRequest)
+    world.run(lambda: len(set(world.processed)) == 40 and member.owned == {0, 1})
+    assert not world.refusals
+
+
 @pytest.mark.parametrize("code", [30, 23], ids=["no right", "another protocol"])
 def test_a_member_that_was_refused_joins_when_it_asks_again(
     code: int, monkeypatch: pytest.MonkeyPatch
@@ -280,6 +342,35 @@ def test_a_member_that_was_refused_joins_when_it_asks_again(
         world.run(lambda: False)
     member.expected = (GroupAuthorizationFailed, InconsistentGroupProtocol)
     world.run(world.is_settled)
+
+
+def test_who_may_be_a_member_again_is_the_one_that_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its right was taken for a moment: the group has it still, and would wait for its session."""
+    world = GroupWorld(11, partitions=2, records=20)
+    group: type[Group] = type(world.group)
+    members = [world.start(session_timeout_ms=600_000) for _ in range(2)]
+    refused = members[0]
+    membership = refused.reading.group.membership
+    world.run(lambda: all(len(member.owned) == 1 for member in members))
+    refused_id, heartbeat = membership.member_id, group.heartbeat
+
+    def refusing(
+        self: Group, now_ms: int, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        if member_id == refused_id:
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        answer: ErrorCode = heartbeat(self, now_ms, member_id, instance_id, generation)
+        return answer
+
+    monkeypatch.setattr(group, "heartbeat", refusing)
+    refused.expected = (GroupAuthorizationFailed,)
+    world.run(lambda: membership.generation < 0)
+    monkeypatch.undo()
+    given_back_ms = world.now_ms
+    world.run(lambda: all(len(member.owned) == 1 for member in members))
+    world.run(world.is_settled)
+    assert membership.member_id == refused_id
+    assert world.now_ms < given_back_ms + 600_000
 
 
 def test_a_member_that_is_not_known_again_and_again_takes_its_time_and_no_more(

@@ -292,6 +292,14 @@ def test_a_code_without_a_class_is_still_an_error_with_its_number() -> None:
     assert isinstance(broker_error(9_999, "a"), UnknownServerError)
     assert "9999" in str(broker_error(9_999, "a"))
     assert "INVALID_REGISTRATION" in str(broker_error(119, "a"))
+    assert "INVALID_REGISTRATION: not you" in str(broker_error(119, "a", "not you"))
+    assert "9999" in str(broker_error(9_999, "a", "not now"))
+
+
+def test_a_code_without_a_class_is_worth_as_many_tries_as_the_protocol_says() -> None:
+    for code in ErrorCode:
+        assert broker_error(code, "a").retryable == code.retryable, code.name
+        assert broker_error(code, "a").code == code
 
 
 def test_every_class_of_the_table_is_a_broker_error_with_its_code() -> None:

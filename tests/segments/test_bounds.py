@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -48,6 +49,19 @@ def test_opening_a_log_reads_its_manifest_and_no_sealed_segment() -> None:
         assert manager.get_handler("t", 0).log_end_offset == 20
         logs = {n for n in disk.names if n.startswith("t_") and n.endswith((".log", ".index"))}
         assert logs == {"t_partition_0_segment_19.log"}
+
+
+def test_a_file_that_is_new_is_not_truncated() -> None:
+    # ext4 takes it for one that is replaced then, and writes it out when it is closed.
+    with (
+        patch.object(MemoryFile, "truncate") as truncate,
+        DiskManager("/data", storage=MemoryStorage(), flushers=0) as manager,
+    ):
+        manager.create_topic("t", 1, SMALL)
+        for _ in range(20):
+            append(manager.get_handler("t", 0), batch_of(b"x" * 300))
+        assert manager.statistics().segments_count == 20
+    truncate.assert_not_called()
 
 
 def test_where_the_platform_cannot_read_without_waiting_every_read_goes_to_a_lane(

@@ -35,6 +35,7 @@ def test_a_power_cut_leaves_a_gap_up_to_the_ceiling_in_a_new_leader_epoch(durabi
     handler = again.get_handler("t", 0)
     # The log was made, nothing of it was synced: 0 was recovered, and one block was reserved.
     assert gaps_in(handler) == [(0, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+    assert again.report.summary()["offsets_lost_at_most"] == BLOCK + 1
     assert (handler.high_watermark, handler.leader_epoch) == (BLOCK + 1, 1)
     assert handler.end_offset_for_epoch(0) == (0, 0)
     assert append(handler, batch_of(b"next")).base_offset == BLOCK + 1

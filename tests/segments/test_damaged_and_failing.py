@@ -9,25 +9,29 @@ from collections.abc import Callable
 
 import pytest
 
+from segbroker.protocol.markers import Outcome, encode_marker
+from segbroker.protocol.record_batch import encode_batch, read_header
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import (
     CorruptSegment,
+    DiskFull,
     PartitionDamaged,
     PartitionReadOnly,
     StorageError,
 )
 from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.log.transaction_index import Aborted
 from segbroker.segments.metadata.ceilings import IDLE_MS
 from segbroker.segments.metadata.transactions import BOOT_TORN, TRANSACTION, State, Transaction
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_doubted_ends import UNSYNCED
-from .test_failures import TreacherousStorage, readable, write
+from .test_failures import TreacherousStorage, partition_on, readable, write
 from .test_looked_at_meanwhile import hear
 from .test_torn_marks import boot_of
-from .tools import SMALL, as_after_a_checkpoint, flip, manager_on, values_of
+from .tools import SMALL, append, as_after_a_checkpoint, flip, manager_on, values_of
 
 POLICIES = pytest.mark.parametrize("policy", ["readonly", "refuse"])
 GAP = {"on.corruption": "gap"}
@@ -232,3 +236,34 @@ def test_the_close_of_a_log_of_the_library_syncs_what_was_appended_before_the_da
     log.close()
     again = SegmentedLog.open(disk.after_power_cut(), "/log", config=config, now_ms=1_000)
     assert values_of(again)[-1] == b"last"
+
+
+def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    for producer in (7, 8):
+        batch = encode_batch(
+            [b"x" * 90],
+            timestamps_ms=1_000,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        append(handler, memoryview(bytearray(batch)))
+    marker = memoryview(encode_marker(Outcome.ABORT, 7, 0, 1_000))
+    handler.append(marker, read_header(marker), 1_000)
+    for number in range(3):
+        write(handler, number)
+    assert handler.sealed_numbers() == [0], "all of that is in it"
+    flip(disk, handler._log.paths.log(0), 20)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 3)
+    disk.full = False
+    manager.housekeeping(5_000)
+    assert handler.read_only is None
+    flip(disk, handler._log.paths.log(0), 20)  # what a disk does not give for a moment
+    assert readable(handler) == list(range(6))
+    assert handler.transactions.aborted == [Aborted(7, 0, 2)]
+    assert handler.last_stable_offset == 1, "of an open transaction"

@@ -19,7 +19,13 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.upkeep import RECOVERIES_FAILED_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Inode
 from segbroker.segments.disk.storage import Buffer, read_file, remove_tree
-from segbroker.segments.errors import DiskFull, LogClosed, PartitionReadOnly, StorageError
+from segbroker.segments.errors import (
+    CorruptSegment,
+    DiskFull,
+    LogClosed,
+    PartitionReadOnly,
+    StorageError,
+)
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.partition.handler import DiskHandler
@@ -28,7 +34,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.replay import shard_number
 
-from .tools import SMALL, append, batch_of, manager_on, offsets_in, read_from
+from .tools import SMALL, append, batch_of, lose_wal, manager_on, offsets_in, read_from, read_once
 
 DISK = TopicConfig({**SMALL.overrides, "durability": "disk"})
 
@@ -209,18 +215,43 @@ def test_that_the_file_of_an_idle_log_is_away_is_noticed_though_nothing_is_to_be
     assert readable(manager_on(disk).get_handler("t", 0)) == [0, 1]
 
 
-def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap() -> None:
+@pytest.mark.parametrize("is_parked", [False, True])
+def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap(*, is_parked: bool) -> None:
+    """What lies in front of the cut is read meanwhile."""
     disk = MemoryStorage()
     manager, handler = partition_on(disk, DISK)
     for n in range(3):
         write(handler, n)
     handler.sync()
-    disk.open(handler._log.active.path).truncate(handler._log.active.positions[1])
+    assert not is_parked or handler._log.park()
+    disk.open(handler._log.active.path).truncate(handler._log.active.positions[1] + 5)
     for second in range(6, 9):
         manager.housekeeping(second * 1_000)
+    assert handler.read_only is not None
+    assert offsets_in(read_once(handler, 0)) == [0]
+    with pytest.raises(CorruptSegment):
+        read_once(handler, 1)
     again = manager_on(disk.after_kill()).get_handler("t", 0)
     assert again.log_end_offset >= 3, "no offset is used again"
     assert [found for found in readable(again) if found < 3] == [0]
+
+
+def test_what_lies_in_front_of_a_cut_is_read_also_where_nothing_is_repaired_for_now() -> None:
+    disk = TreacherousStorage()
+    config = TopicConfig({"segment.records": "5", "index.interval.bytes": "4096"})
+    _, handler = partition_on(disk, config)
+    for _ in range(6):
+        append(handler, batch_of(bytes(4_200)))
+    handler.sync()
+    (row,) = (handler.sealed_row(number) for number in handler.sealed_numbers())
+    assert row is not None
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 6)
+    disk.open(handler._log.paths.log(row.number)).truncate(row.size // 2)
+    assert offsets_in(read_once(handler, 0)) == [0, 1]
+    with pytest.raises(CorruptSegment):
+        read_once(handler, 2)
 
 
 @pytest.mark.parametrize("config", [SMALL, DISK])
@@ -263,8 +294,9 @@ def test_behind_a_file_that_was_away_while_it_was_closed_no_offset_is_given_agai
 
 
 @pytest.mark.parametrize("config", [SMALL, DISK])
+@pytest.mark.parametrize("met", ["by an append", "by an append, then a stop", "by a look"])
 def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_one(
-    config: TopicConfig,
+    config: TopicConfig, met: str
 ) -> None:
     disk = MemoryStorage()
     manager, handler = partition_on(disk, config)
@@ -274,13 +306,32 @@ def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_o
     assert handler._log.park(), "it gives its descriptor back"
     active = handler._log.active
     disk.open(active.path).pwrite(bytes(active.size + 100), 0)
-    with pytest.raises(PartitionReadOnly):
-        write(handler, 2)
-    for second in range(6, 9):
-        manager.housekeeping(second * 1_000)
+    if met != "by a look":
+        with pytest.raises(PartitionReadOnly):
+            write(handler, 2)
+    if met.endswith("stop"):
+        with suppress(ExceptionGroup):
+            manager.close()
+    else:
+        for second in range(6, 9):
+            manager.housekeeping(second * 1_000)
     again = manager_on(disk.after_kill()).get_handler("t", 0)
     assert again.log_end_offset >= 2
     assert readable(again) == ([0, 1] if config is SMALL else [])
+
+
+def test_a_file_of_which_the_disk_does_not_say_how_long_it_is_is_closed_again() -> None:
+    disk = TreacherousStorage()
+    _, handler = partition_on(disk)
+    write(handler, 0)
+    handler.sync()
+    assert handler._log.park()
+    failing = patch.object(_TreacherousFile, "size", side_effect=OSError(errno.EIO, "planted"))
+    with failing, patch.object(_TreacherousFile, "close") as close:
+        with pytest.raises(PartitionReadOnly):
+            write(handler, 1)
+        assert disk.opened[-1] == handler._log.active.path
+        close.assert_called_once_with()
 
 
 def test_behind_a_write_that_ended_half_way_what_is_whole_is_read_though_its_file_was_closed() -> (
@@ -321,6 +372,31 @@ def test_so_it_is_behind_a_full_disk_where_no_sync_has_failed() -> None:
     handler.sync()
     assert readable(handler) == list(range(5))
     assert readable(manager_on(disk.after_power_cut()).get_handler("t", 0)) == list(range(5))
+
+
+@pytest.mark.parametrize("config", [SMALL, DISK])
+@pytest.mark.parametrize("cut", ["before it", "behind it"])
+def test_a_stop_behind_a_full_disk_says_where_the_log_ends(config: TopicConfig, cut: str) -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk, config)
+    for n in range(2):
+        write(handler, n)
+    handler.sync()
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 2)
+    disk.full = False
+    path, positions = handler._log.active.path, handler._log.active.positions
+    if cut == "before it":
+        disk.open(path).truncate(positions[1])
+    manager.close()
+    disk.open(path).truncate(positions[1])
+    lose_wal(disk)  # there is none where nothing waits for a sync
+    again = manager_on(disk)
+    handler = again.get_handler("t", 0)
+    assert readable(handler) == [0]
+    assert [row.what for row in again.report.rows if row.what == "gap"] == ["gap"]
+    assert handler.log_end_offset >= 2, "no offset is given again"
 
 
 @pytest.mark.parametrize("before", [3, 4])
@@ -657,7 +733,7 @@ def test_what_every_try_finds_again_does_not_push_other_facts_out_of_the_report(
     for row in (gap, *[torn] * 1_000, gap, torn._replace(bytes=18)):
         report.add(row)
     assert report.rows == [gap, torn, torn._replace(bytes=18)]
-    assert report.summary() == {"gap": 1, "cut": 2, "offsets_lost": 4}
+    assert report.summary() == {"gap": 1, "cut": 2, "offsets_lost": 4, "offsets_lost_at_most": 0}
 
 
 class MeddlingStorage(TreacherousStorage):

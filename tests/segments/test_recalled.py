@@ -67,7 +67,7 @@ def test_what_the_log_ahead_has_is_no_loss(how: str, policy: str) -> None:
     assert seen(again.get_handler("t", 0)) == ([*ALL, 15], [])
 
 
-@pytest.mark.parametrize("ends", ["stop", "checkpoint", "the checkpoint behind it"])
+@pytest.mark.parametrize("ends", ["stop", "checkpoint", "the checkpoint behind it", "opened again"])
 def test_a_sealed_segment_that_is_away_is_put_back_before_its_frames_go(ends: str) -> None:
     disk = MemoryStorage()
     manager, handler = in_use(disk)
@@ -76,6 +76,11 @@ def test_a_sealed_segment_that_is_away_is_put_back_before_its_frames_go(ends: st
     disk.unlink(LOG_1)
     if ends == "stop":
         manager.close()
+    elif ends == "opened again":  # which voids its frames
+        disk.unlink(handler._log.active.path)
+        for second in range(6, 9):
+            manager.housekeeping(second * 1_000)
+        assert read_on(handler) == (ALL, [])
     else:
         assert handler.wal_checkpoint()
     assert rows(manager, "replayed") == [(3, 6)]
@@ -94,6 +99,23 @@ def test_its_frames_stay_where_it_cannot_be_put_back_yet() -> None:
     assert not handler.wal_checkpoint()
     assert rows(manager, "gap") == []
     disk.sync_fails = False
+    assert seen(manager_on(disk.after_kill()).get_handler("t", 0)) == (ALL, [])
+
+
+@pytest.mark.parametrize("ends", ["checkpoint", "stop"])
+def test_its_frames_stay_where_they_cannot_be_read_yet(ends: str) -> None:
+    disk = UnreadableWal()
+    manager, handler = in_use(disk)
+    handler.sync()
+    disk.unlink(LOG_1)
+    disk.is_bad = True
+    if ends == "checkpoint":
+        assert not handler.wal_checkpoint()
+    else:
+        with pytest.raises(ExceptionGroup):
+            manager.close()
+    assert rows(manager, "gap") == []
+    disk.is_bad = False
     assert seen(manager_on(disk.after_kill()).get_handler("t", 0)) == (ALL, [])
 
 
@@ -180,10 +202,11 @@ class UnreadableWal(MemoryStorage):
     """A disk that cannot read the write-ahead log."""
 
     is_bad = False
+    why = errno.EIO
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         if self.is_bad and read_only and "/wal/" in path:
-            raise OSError(errno.EIO, "a bad sector", path)
+            raise OSError(self.why, "planted", path)
         return super().open(path, create=create, read_only=read_only)
 
 
@@ -195,6 +218,18 @@ def test_a_log_ahead_that_cannot_be_read_keeps_nobody_from_a_repair() -> None:
     disk.is_bad = True
     assert read_on(handler) == ([n for n in ALL if n != 4], [(4, 5)])
     assert rows(manager, "replayed") == []
+
+
+def test_for_want_of_a_descriptor_to_read_it_with_nothing_is_given_up() -> None:
+    disk = UnreadableWal()
+    manager, handler = in_use(disk)
+    flip(disk, LOG_1, 200)
+    forget_indexes(handler)
+    disk.is_bad, disk.why = True, errno.EMFILE
+    assert not handler.check_segment(CorruptSegment(LOG_1, 0, "what the scrub found"))
+    assert rows(manager, "gap") == []
+    disk.is_bad = False
+    assert read_on(handler) == (ALL, [])
 
 
 def test_the_files_are_not_read_for_every_segment_that_is_older_than_they_are(

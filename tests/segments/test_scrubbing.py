@@ -10,7 +10,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.scrubbing import LOOK_SIZE, Scrubber
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.posix import PosixFile, PosixStorage
-from segbroker.segments.disk.storage import Advice, Storage, read_file, write_all
+from segbroker.segments.disk.storage import PAGE, Advice, Storage, read_file, write_all
 from segbroker.segments.names import LogPaths
 from segbroker.segments.recovery.known import Known, read_known
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -76,6 +76,15 @@ def test_damage_is_repaired_before_anybody_reads_it() -> None:
     assert scrubbed(disk)[1].statistics.errors == 0
 
 
+def test_what_is_damaged_and_cannot_be_opened_is_left_to_who_tells_of_it() -> None:
+    disk = closed_disk(1, TopicConfig({**SMALL.overrides, "on.corruption": "refuse"}))
+    flip(disk, log_path(0, 1), 100)
+    flip(disk, log_path(0, 4), 100)  # found by whoever opens it
+    manager, _ = scrubbed(disk)
+    assert not manager.handlers
+    assert list(manager.partitions.failed_since) == [("t", 0)]
+
+
 class BadSectorStorage(MemoryStorage):
     """One file of it cannot be read."""
 
@@ -119,7 +128,33 @@ def test_an_index_is_made_again(how: str) -> None:
     manager, scrubber = scrubbed(disk)
     # An index is not synced: what a power cut may leave is no damage of the disk.
     assert scrubber.statistics.errors == (how in ("damaged", "of another segment"))
-    assert manager.report.summary() == {"index_rebuilt": 1, "offsets_lost": 0}
+    assert manager.report.summary() == {
+        "index_rebuilt": 1,
+        "offsets_lost": 0,
+        "offsets_lost_at_most": 0,
+    }
+    assert read_file(disk, path)[32:] == whole[32:]
+
+
+@pytest.mark.parametrize("how", ["cut at a page", "a page of zeros", "cut within a page"])
+def test_an_index_of_several_pages_is_torn_by_the_page(how: str) -> None:
+    disk = MemoryStorage()
+    config = TopicConfig(
+        {"segment.bytes": "2000000", "segment.records": "300", "index.interval.bytes": "4096"}
+    )
+    with DiskManager("/data", storage=disk, flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 1, config)
+        for _ in range(301):
+            append(manager.get_handler("t", 0), batch_of(b"x" * 4_200))
+    path = log_path(0, 0).replace(".log", ".index")
+    whole = bytes(read_file(disk, path))
+    assert len(whole) > 2 * PAGE
+    if how == "a page of zeros":
+        write_all(disk.open(path), bytes(PAGE), PAGE)
+    else:
+        disk.open(path).truncate(2 * PAGE - 32 * (how == "cut within a page"))
+    _, scrubber = scrubbed(disk)
+    assert scrubber.statistics.errors == (how == "cut within a page")
     assert read_file(disk, path)[32:] == whole[32:]
 
 

@@ -12,10 +12,13 @@ other, however many there are.
 Left alone for a while (`is_seen`) the broker has to be as safe as before (`is_safe`): what a file
 had is made durable elsewhere, and nothing that was acknowledged may be missing behind any crash.
 But what is in one file alone is lost with it: of a segment what is sealed or synced, as long as no
-other sync has seen that the file is away, may be missing, and has to be told as a gap.
+other sync has seen that the file is away, may be missing, and has to be told as a gap.  Where the
+broker has nothing open of it, it says that it has to be restarted (`wants_restart`).
 
 Behind a crash that comes first a file of the write-ahead log may be missed: then nothing that was
-acknowledged need be there any more, as long as the next start has said so.  All else counts.
+acknowledged need be there any more, as long as the next start has said so.  And of a log without
+frames nobody knows then how far the file reached: nothing of its topic is judged any more but that
+no other's records are in it.  All else counts.
 """
 
 import re
@@ -65,6 +68,7 @@ class Meddler:
         self._history = history
         self._spared = spared
         self._may_lack_frames = False
+        self._may_want_restart = False
 
     def strike(self, kind: str, manager: DiskManager, *, is_seen: bool = True) -> None:
         """One file goes, or becomes another's.  is_seen: the broker will see it before a crash."""
@@ -84,6 +88,7 @@ class Meddler:
         random = self.random
         what = random.choice(sorted(found))
         path, directory, name, inode = random.choice(found[what])
+        self._may_want_restart = False
         if what == "segment":
             self._may_be_lost(path, manager, is_seen)
         self._may_lack_frames |= not is_seen and what in OF_THE_WAL
@@ -118,10 +123,12 @@ class Meddler:
         key, number = (match[1], int(match[2])), int(match[3])
         handler = manager.handler_if_open(*key)
         begin, end = 0, 1 << 60
+        is_known = manager.topics[key[0]].config.durability is Durability.FSYNC
         if handler is not None:
             log = handler._log
             for segment in (*log.rotating, log.active):
                 if segment.number == number:
+                    self._may_want_restart = segment.file is None
                     is_unsynced = segment.file is not None and segment.synced_size < segment.size
                     begin, end = segment.base_offset, segment.next_offset
                     if is_unsynced and log.config.durability is Durability.FSYNC:
@@ -131,8 +138,15 @@ class Meddler:
             sealed = log.sealed
             for place in range(len(sealed)):
                 if sealed.numbers[place] == number:
+                    is_known = True
                     begin, end = sealed.base_offsets[place], sealed.end_of(place)
+        self._history.promises[key[0]].churned |= not (is_known or is_seen)
         self._history.promises[key[0]].doubted.append((key[1], begin, end))
+
+    def wants_restart(self, manager: DiskManager) -> bool:
+        """Whether it cannot be safe before that: of what was taken it had nothing open."""
+        handlers = manager.handlers.values()
+        return self._may_want_restart and any(handler.why_still for handler in handlers)
 
     def is_safe(self, manager: DiskManager) -> bool:
         """Whether everything that the broker needs is where a start would find it."""

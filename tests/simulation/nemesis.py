@@ -159,7 +159,11 @@ class Nemesis:
         await trio.sleep(LOOKS_S)
         self.disk.name_errors = 0.0
         with trio.move_on_after(SAFE_LIMIT_S) as patience:
-            while not self.meddler.is_safe(process.manager):  # noqa: ASYNC110 - nobody tells
+            while not self.meddler.is_safe(process.manager):
+                if self.meddler.wants_restart(process.manager):
+                    await self.end(self.random.choice(("kill", "power_cut", "drain")))
+                    await self.start()
+                    break
                 await trio.sleep(0.1)
         self.disk.name_errors = self.plan.name_errors
         if patience.cancelled_caught:
