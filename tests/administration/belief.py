@@ -121,8 +121,8 @@ def _done(change: Change[S], state: S, is_loose: bool, what_failed_lurks: bool) 
         may_have = change.code is None or what_failed_lurks or change.may_hold
         whole = [after for after, code in outcomes if may_have and not code]
         return [state, *whole, *(change.halves(state) if whole else ())]
-    if change.code and is_loose:  # because of one beside it that then failed
-        return [state]
+    if change.code and (is_loose or what_failed_lurks):
+        return [state]  # because of one beside it that then failed, or of what nobody sees
     return [after for after, code in outcomes if code == change.code]
 
 

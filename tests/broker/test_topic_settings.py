@@ -175,7 +175,10 @@ async def test_what_asks_for_less_than_is_done_is_taken_and_what_asks_for_more_i
 async def test_settings_that_a_partition_could_not_follow_are_in_force_when_it_can() -> None:
     """They are stored, which is described; what the partition needs besides could not be."""
     disk = GatedStorage()
-    async with serving(storage=disk) as broker, connect(broker.address) as client:
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t", 1)
         assert await send(client, [NOW_MS]) == 0
         disk.refused = b"ceilings"
