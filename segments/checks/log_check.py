@@ -246,7 +246,7 @@ class LogChecker:
             tag = row.tag if len(data) == row.size else 0
             index = decode_index(content, row.base_offset, len(data), tag)
         except WrongIndex as exc:
-            tell = note if is_torn(content) else damage
+            tell = note if is_torn(content, len(data)) else damage
             yield tell(path, f"the index is wrong: {exc}", _INDEX)
             return
         wrong = _first_wrong(index, data)

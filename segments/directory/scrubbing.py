@@ -194,7 +194,7 @@ def check_segment(
         index = decode_index(content, row.base_offset, row.size, row.tag)
         file = storage.open(path, read_only=True)
     except (WrongIndex, FileNotFoundError) as exc:
-        return CorruptSegment(path, 0, str(exc), has_no_index=is_torn(content))
+        return CorruptSegment(path, 0, str(exc), has_no_index=is_torn(content, row.size))
     with closing(file):
         if file.size() != row.size:
             return CorruptSegment(path, 0, f"{file.size()} bytes, the manifest says {row.size}")

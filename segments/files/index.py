@@ -179,13 +179,18 @@ class BlockIndex:
         return b"".join([head, xxh3_64(head).to_bytes(8, "big"), *rows])
 
 
-def is_torn(content: Buffer) -> bool:
+def is_torn(content: Buffer, log_size: int) -> bool:
     """Whether a wrong index is what a power cut leaves of one, for it is written without a sync:
-    it ends with a page, or within its header, or some page has zeros at its end."""
+    it ends with a page, in front of its last entry, or within its header, or some page has zeros at
+    its end."""
     size = len(content)
     ends = [*range(PAGE, size, PAGE), size]
-    has_zeros = not all(any(content[end - HEADER_SIZE : end]) for end in ends)
-    return not size % PAGE or size < HEADER_SIZE or has_zeros
+    if size < HEADER_SIZE or not all(any(content[end - HEADER_SIZE : end]) for end in ends):
+        return True
+    if size % PAGE:
+        return False
+    last = Block(*ENTRY.unpack_from(content, size - ENTRY_SIZE))
+    return last.position + last.length < log_size
 
 
 def decode_index(data: Buffer, base_offset: int, log_size: int, tag: int = 0) -> BlockIndex:

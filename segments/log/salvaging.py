@@ -35,8 +35,9 @@ FULL_RETRY_MS_MAX: Final = 4_000
 RETRY_MS_MAX: Final = 60_000
 
 
-def salvage(log: PartitionLog, promised: int) -> None:
-    """Put new, synced files in the place of those in doubt.
+def salvage(log: PartitionLog, promised: int) -> bool:
+    """Put new, synced files in the place of those in doubt; whether all that was written is in
+    them.
 
     promised: below it somebody may have been told of every batch.  The caller holds seal_lock and
     append_lock, and opens the log anew.  Raises CorruptSegment when something that was promised
@@ -65,13 +66,17 @@ def salvage(log: PartitionLog, promised: int) -> None:
             check_room(log.storage, log.paths.folder, len(content), "a file written anew")
             log.storage.replace_file(segment.path, content)
     settle_unsynced(log.storage, log.paths)
+    return not is_cut
 
 
-def check_promised(log: PartitionLog, promised: int) -> None:
-    """Raises CorruptSegment where something that was promised is not there any more, OSError."""
+def check_promised(log: PartitionLog, promised: int) -> bool:
+    """Whether all that was written is there, in what is not sealed.  Raises CorruptSegment where
+    something that was promised is not there any more, OSError."""
+    is_all_there = True
     for segment in (*log.rotating, log.active):
         if segment.size:
-            _proven(log, segment, promised)
+            is_all_there &= len(_proven(log, segment, promised)) == segment.size
+    return is_all_there
 
 
 def _proven(log: PartitionLog, segment: ActiveSegment, promised: int) -> memoryview:

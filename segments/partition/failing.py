@@ -249,10 +249,8 @@ class FailingPartition(PartitionView, ABC):
         stopped = self._stop()  # also where nothing is in doubt: nothing is told of `old` any more
         promised = max(stopped, self.high_watermark)
         try:
-            if in_doubt:
-                salvage(old, promised)
-            else:  # an opening would take what was overwritten for a torn write
-                check_promised(old, promised)
+            # An opening would take what was overwritten for a torn write.
+            is_all_there = (salvage if in_doubt else check_promised)(old, promised)
         except CorruptSegment as exc:
             old.doubt(OSError(errno.EIO, str(exc), exc.path))
             self._doubt_end()
@@ -275,8 +273,10 @@ class FailingPartition(PartitionView, ABC):
             if opened is not None:
                 close_log(opened, clean=False)
             raise
-        if opened.log_end_offset == old.log_end_offset and not old.is_half_known:
-            # Of damage in between the files say less, and a repair may bring that back.
-            opened.producers = old.producers
+        is_same = is_all_there and opened.log_end_offset == old.log_end_offset
+        if is_same and not old.is_half_known:
+            # Of damage in what is sealed the files say less, and a repair may bring that back.  A
+            # copy: who is busy with `old` yet changes its own, under the lock of that.
+            opened.producers = old.producers.copy()
         old.is_superseded = True
         return opened

@@ -1,6 +1,7 @@
 """What happens to a compacted log while it is cleaned, and to one that was: kills, retention, a
 changed policy, batches that no sane client sends."""
 
+import errno
 import struct
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import CorruptSegment, SegmentReplaced
 from segbroker.segments.files.index import BlockIndex
 from segbroker.segments.files.manifest import Row
+from segbroker.segments.log import transaction_index
 from segbroker.segments.log.columns import SealedSegments
 from segbroker.segments.log.deleting import evict, unlink_doomed
 from segbroker.segments.log.partition_log import PartitionLog
@@ -482,3 +484,35 @@ def test_a_read_that_was_planned_before_a_topic_was_made_again_gets_nothing_of_t
     with pytest.raises(CorruptSegment):
         plan.read(memoryview(bytearray(plan.size_max)))
     plan.release()
+
+
+def test_a_cleaning_of_a_log_that_was_opened_again_takes_nothing_from_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waited for a lock that is not that of appends any more, and forgets beside one."""
+    log = Compacted(MemoryStorage())
+    first = log.send((b"a", b"aborted"), producer=(7, 0, 0), transactional=True)
+    log.end(Outcome.ABORT, (7, 0), [first])
+    log.send((b"a", b"1"))
+    roll(log)
+    second = log.send((b"b", b"aborted"), producer=(8, 0, 0), transactional=True)
+    note = cleaning._note
+
+    rows_of = transaction_index._Rows.of
+
+    def appended(kept: list[Aborted]) -> transaction_index._Rows:
+        log.end(Outcome.ABORT, (8, 0), [second])
+        return rows_of(kept)
+
+    def noted(opened: PartitionLog, survivors: Survivors, limits: cleaning.Limits) -> None:
+        log.handler.cleaning_failed(OSError(errno.EIO, "planted"))
+        assert log.handler.try_recover(log.now_ms)
+        survivors.markers.clear()
+        with monkeypatch.context() as beside:
+            beside.setattr(transaction_index._Rows, "of", appended)
+            note(opened, survivors, limits)
+
+    monkeypatch.setattr(cleaning, "_note", noted)
+    for _ in steps_of(log):
+        pass
+    assert log.handler.transactions.aborted[-1] == Aborted(8, second, second + 1)

@@ -24,14 +24,14 @@ from segbroker.segments.library.log import SegmentedLog
 from segbroker.segments.log.transaction_index import Aborted
 from segbroker.segments.metadata.ceilings import IDLE_MS
 from segbroker.segments.metadata.transactions import BOOT_TORN, TRANSACTION, State, Transaction
-from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.partition.handler import AppendResult, DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_doubted_ends import UNSYNCED
 from .test_failures import TreacherousStorage, partition_on, readable, write
 from .test_looked_at_meanwhile import hear
 from .test_torn_marks import boot_of
-from .tools import SMALL, append, as_after_a_checkpoint, flip, manager_on, values_of
+from .tools import SMALL, append, as_after_a_checkpoint, batch_of, flip, manager_on, values_of
 
 POLICIES = pytest.mark.parametrize("policy", ["readonly", "refuse"])
 GAP = {"on.corruption": "gap"}
@@ -267,3 +267,26 @@ def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it()
     assert readable(handler) == list(range(6))
     assert handler.transactions.aborted == [Aborted(7, 0, 2)]
     assert handler.last_stable_offset == 1, "of an open transaction"
+
+
+def test_what_was_lost_before_it_was_acknowledged_is_appended_when_it_is_sent_again() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+
+    def send(sequence: int) -> AppendResult:
+        return append(handler, batch_of(b"x" * 30, producer=(7, 0, sequence)))
+
+    send(0)
+    handler.flushes_on_append = False
+    for sequence in (1, 2):
+        send(sequence)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        send(3)
+    disk.full = False
+    active = handler._log.active
+    flip(disk, active.path, active.positions[1] + 80)
+    manager.housekeeping(5_000)
+    assert (readable(handler), handler.log_end_offset) == ([0, 2], 3)
+    assert send(1)[:1] == (3,), "it is not in the log"
+    assert send(2).duplicate

@@ -136,11 +136,12 @@ def test_an_index_is_made_again(how: str) -> None:
     assert read_file(disk, path)[32:] == whole[32:]
 
 
-@pytest.mark.parametrize("how", ["cut at a page", "a page of zeros", "cut within a page"])
+@pytest.mark.parametrize("how", ["cut at a page", "zeros", "cut within a page", "whole pages"])
 def test_an_index_of_several_pages_is_torn_by_the_page(how: str) -> None:
     disk = MemoryStorage()
+    records = "255" if how == "whole pages" else "300"
     config = TopicConfig(
-        {"segment.bytes": "2000000", "segment.records": "300", "index.interval.bytes": "4096"}
+        {"segment.bytes": "2000000", "segment.records": records, "index.interval.bytes": "4096"}
     )
     with DiskManager("/data", storage=disk, flushers=0, now_ms=1_000) as manager:
         manager.create_topic("t", 1, config)
@@ -148,13 +149,15 @@ def test_an_index_of_several_pages_is_torn_by_the_page(how: str) -> None:
             append(manager.get_handler("t", 0), batch_of(b"x" * 4_200))
     path = log_path(0, 0).replace(".log", ".index")
     whole = bytes(read_file(disk, path))
-    assert len(whole) > 2 * PAGE
-    if how == "a page of zeros":
+    assert (len(whole) == 2 * PAGE) == (how == "whole pages")
+    if how == "zeros":
         write_all(disk.open(path), bytes(PAGE), PAGE)
+    elif how == "whole pages":
+        flip(disk, path, 9)
     else:
         disk.open(path).truncate(2 * PAGE - 32 * (how == "cut within a page"))
     _, scrubber = scrubbed(disk)
-    assert scrubber.statistics.errors == (how == "cut within a page")
+    assert scrubber.statistics.errors == (how in ("cut within a page", "whole pages"))
     assert read_file(disk, path)[32:] == whole[32:]
 
 
