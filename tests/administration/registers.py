@@ -78,9 +78,6 @@ class Put(Change[Values]):
     def outcomes(self, state: Values) -> Sequence[tuple[Values, int]]:
         return self.register.outcomes(state, self)
 
-    def halves(self, state: Values) -> Sequence[Values]:
-        return self.register.halves(state, self)
-
     async def ask(self, client: WireClient) -> int:
         return await self.register.put(client, self)
 
@@ -106,10 +103,6 @@ class Register(Subject[Values]):
     def outcomes(self, state: Values, put: Put) -> Sequence[tuple[Values, int]]:
         """What one change may make of these; by default whatever is asked for can be."""
         return [(changed(state, put), 0)]
-
-    def halves(self, state: Values, put: Put) -> Sequence[Values]:
-        """What a crash in the middle of it may leave."""
-        return ()
 
     @abstractmethod
     async def put(self, client: WireClient, put: Put) -> int:
@@ -342,11 +335,6 @@ class User(Register):
         if any(value is None and name not in there for name, value in put.parts.items()):
             return [(state, ErrorCode.RESOURCE_NOT_FOUND)]
         return [(changed(state, put), 0)]
-
-    def halves(self, state: Values, put: Put) -> Sequence[Values]:
-        # What is set is stored first: a credential too many, not a user without any.
-        some = {name: value for name, value in put.parts.items() if value is not None}
-        return [changed(state, Put(self, some, whole=False))]
 
     async def put(self, client: WireClient, put: Put) -> int:
         request = security.AlterUserScramCredentialsRequest(
