@@ -212,21 +212,29 @@ def is_cut_off(storage: Storage, path: str, size: int) -> bool:
 def read_file_given(storage: Storage, path: str) -> bytearray:
     """As `read_file`, but with zeros in the place of what the disk does not give (EIO).  Raises
     OSError: any other, or EIO where it does not even open the file."""
+    with closing(storage.open(path, read_only=True)) as file:
+        return read_given(file, file.size())
+
+
+def read_given(file: StorageFile, size: int) -> bytearray:
+    """The first `size` bytes of a file, as far as it has them, with zeros in the place of what the
+    disk does not give (EIO).  Raises OSError: any other."""
+    content = bytearray(size)
     try:
-        return read_file(storage, path)
+        del content[file.pread(memoryview(content), 0) :]
+        return content
     except OSError as exc:
         if exc.errno != errno.EIO:
             raise
-    with closing(storage.open(path, read_only=True)) as file:
-        content = bytearray(file.size())
-        for begin in range(0, len(content), PAGE):
-            piece = memoryview(content)[begin : begin + PAGE]
-            try:
-                file.pread(piece, begin)
-            except OSError as exc:
-                if exc.errno != errno.EIO:
-                    raise
-        return content
+    content = bytearray(min(size, file.size()))
+    for begin in range(0, len(content), PAGE):
+        piece = memoryview(content)[begin : begin + PAGE]
+        try:
+            file.pread(piece, begin)
+        except OSError as exc:
+            if exc.errno != errno.EIO:
+                raise
+    return content
 
 
 def write_temporary(storage: Storage, path: str, content: Buffer, *, synced: bool = True) -> None:

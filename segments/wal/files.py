@@ -46,6 +46,7 @@ from ..disk.storage import (
     close_all,
     is_cut_off,
     make_dirs,
+    read_given,
     size_of,
     write_all,
 )
@@ -319,10 +320,11 @@ class ShardFiles:
         """Copy the frames of these partitions out of a full file, which is then needed no more.
 
         Durable when this returns.  The frames of a partition that cannot be synced must not hold
-        up all others of its shard.
+        up all others of its shard: what the disk does not give of them is kept as damage, which the
+        next start tells.
         """
-        content = bytearray(used.size)  # by its descriptor: somebody may have removed the file
-        del content[used.file.pread(memoryview(content), 0) :]
+        # By its descriptor: somebody may have removed the file.
+        content = read_given(used.file, used.size)
         copy_out(self._storage, self.folder, content, used.header, used.end, keys, self._naming)
 
     def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:

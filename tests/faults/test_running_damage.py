@@ -3,13 +3,20 @@
 The long tier: `python -m tests.soak.running_damage`.
 """
 
+from collections.abc import Iterator
+
 import pytest
 
+from segbroker.segments.directory import manager
+from segbroker.segments.directory.ending import end_of
 from segbroker.segments.disk.storage import StorageFile
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.log.segment import ActiveSegment
+from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.partition import failing
 from segbroker.segments.partition.failing import FailingPartition
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.replay.resuming import CeilingRow
 
 from .running_damage import Case
 
@@ -27,6 +34,16 @@ def test_a_case_comes_of_its_seed() -> None:
     assert Case(3).run().trace == Case(3).run().trace
 
 
+def say_no_ends_of_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By now a stop says where a failed partition ends: what these faults lose would be told."""
+
+    def ends(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
+        if not handler.has_failed or handler.find_loss() is not None:
+            yield from end_of(handler, known)
+
+    monkeypatch.setattr(manager, "end_of", ends)
+
+
 def test_a_file_that_is_not_open_and_that_nobody_looks_for_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -42,6 +59,7 @@ def test_a_file_that_is_not_open_and_that_nobody_looks_for_is_noticed(
     monkeypatch.setattr(ActiveSegment, "is_in_place", is_in_place)
     # By now a stop looks at the bytes as well.
     monkeypatch.setattr(failing, "check_promised", lambda opened, promised: True)
+    say_no_ends_of_failed(monkeypatch)
     assert Case(81).run().problems
 
 
@@ -57,6 +75,7 @@ def test_a_stop_that_lets_frames_go_behind_a_file_that_was_cut_is_noticed(
     is_whole = property(lambda self: False, lambda self, value: None)
     monkeypatch.setattr(PartitionLog, "look", looked)
     monkeypatch.setattr(FailingPartition, "is_in_doubt", is_whole)
+    say_no_ends_of_failed(monkeypatch)
     assert Case(61).run().problems
 
 

@@ -1,14 +1,17 @@
 """A file of frames that were kept for the next start is damaged: it was written whole, so every
 byte that is no frame is told, as damage in the middle of the write-ahead log is."""
 
+import errno
+from unittest.mock import patch
+
 import pytest
 from structlog.testing import capture_logs
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager, NewTopic
-from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import read_file
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import PAGE, read_file
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAME_SIZE, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
 from segbroker.segments.wal.journal import Wal, WalConfig
@@ -150,6 +153,31 @@ def test_damage_to_a_full_file_is_told_after_its_frames_were_kept() -> None:
     (missing,) = found.missing
     assert missing.durable
     assert missing.what == f"all frames in bytes {FRAMES_BEGIN} to {FRAMES_BEGIN + OVERHEAD + 8}"
+
+
+def test_what_the_disk_does_not_give_of_a_full_file_holds_up_nobody_else() -> None:
+    disk, config = MemoryStorage(), WalConfig(file_bytes=4 * PAGE, shard_bytes=16 * PAGE)
+    wal, _ = begun(disk, config)
+    failed, other = Writer(wal, 1), Writer(wal, 2)
+    failed.can_checkpoint = False
+    for data in (bytes(3_000), bytes(2_000), b"precious"):
+        failed.append(data)
+    pread = MemoryFile.pread
+
+    def given(file: MemoryFile, buffer: memoryview, position: int) -> int:
+        if file.path.endswith("/wal-0.log") and position <= bad < position + len(buffer):
+            raise OSError(errno.EIO, "a bad sector", file.path)
+        return pread(file, buffer, position)
+
+    bad = FRAMES_BEGIN + 100
+    with patch.object(MemoryFile, "pread", given):
+        for number in range(100):
+            other.append(bytes([number]) * 1000)
+    assert other.failures == []
+    found = replayed(disk.after_power_cut(), config)
+    assert content(found, 1) == b"precious"
+    assert found.lost_below == {(TOPIC, 1): 5_000}
+    assert [one.durable for one in found.missing] == [True]
 
 
 def test_damage_behind_a_damaged_end_mark_is_told_after_its_frames_were_kept() -> None:
