@@ -38,7 +38,7 @@ from segbroker.protocol.messages_core import (
     MetadataResponseTopic,
 )
 
-from .asking import change, look, refused
+from .asking import change, look, refused, unsaid
 from .cluster import NOBODY, TopicView
 from .engine import Ask, AskAll, Call, Engine, Onward
 from .errors import (
@@ -335,6 +335,8 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
         yield Onward()
     if failed is not None:
         raise failed
+    for topic_name, partition in wanted.keys() - starts.keys():
+        raise unsaid(f"delete records of {topic_name}-{partition}")
     return starts
 
 

@@ -27,6 +27,7 @@ from .errors import (
     BrokerError,
     BrokerUnreachable,
     ConnectionLost,
+    PeerError,
     SegbrokerError,
     TimedOut,
     UnknownTopicId,
@@ -139,18 +140,31 @@ def is_for_now(error: BrokerError) -> bool:
 
 
 def refused(about: str) -> Callable[[Message], None]:
-    """A check that raises the first refusal in an answer, all of which is about that."""
+    """A check that raises the first refusal in an answer, all of which is about that; PeerError
+    where it does not say what became of it."""
 
-    def check(reply: Message) -> None:
+    def look(reply: Message) -> bool:
+        is_said = False
         for field in type(reply).fields():
             value = getattr(reply, field.name)
             if field.name == "error_code":
                 check_code(value, about, getattr(reply, "error_message", None))
+                is_said = True
             elif field.struct is not None and field.is_array:
                 for row in value or ():
-                    check(row)
+                    is_said |= look(row)
+        return is_said
+
+    def check(reply: Message) -> None:
+        if not look(reply):
+            raise unsaid(about)
 
     return check
+
+
+def unsaid(about: str) -> PeerError:
+    """The error of an answer without a row of what was asked for: it may be done, or not."""
+    return PeerError(f"{about}: the answer does not say what became of it")
 
 
 def _known(engine: Engine, to: int | str) -> Call[None]:

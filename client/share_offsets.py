@@ -22,11 +22,11 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponseGroup,
 )
 
-from .asking import until_it_lasts
+from .asking import unsaid, until_it_lasts
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
 from .errors import check_code
-from .group_offsets import as_offsets
+from .group_offsets import as_offsets, first_of
 from .records import ByPartition, TopicPartition
 
 NOT_SERVED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.POLICY_VIOLATION)
@@ -104,10 +104,18 @@ def _alter_share_offsets(
     reply = yield from _coordinator(engine, group_id).ask(request)
     assert isinstance(reply, AlterShareGroupOffsetsResponse)
     check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)
+    wanted = {
+        (topic.topic_name, row.partition_index)
+        for topic in request.topics
+        for row in topic.partitions
+    }
     for topic in reply.responses:
         for row in topic.partitions:
             about = f"share group {group_id!r} in {topic.topic_name}-{row.partition_index}"
             check_code(row.error_code, about, row.error_message)
+            wanted.discard((topic.topic_name, row.partition_index))
+    if wanted:
+        raise unsaid(f"share group {group_id!r} in {first_of(wanted)}")
 
 
 def delete_share_offsets(engine: Engine, group_id: str, topics: Iterable[str]) -> Call[None]:
@@ -122,9 +130,13 @@ def delete_share_offsets(engine: Engine, group_id: str, topics: Iterable[str]) -
     reply = yield from _coordinator(engine, group_id).ask(request, repeat=False)
     assert isinstance(reply, DeleteShareGroupOffsetsResponse)
     check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)
+    wanted = {topic.topic_name for topic in request.topics}
     for row in reply.responses:
         about = f"share group {group_id!r} in {row.topic_name}"
         check_code(row.error_code, about, row.error_message)
+        wanted.discard(row.topic_name)
+    if wanted:
+        raise unsaid(f"share group {group_id!r} in {min(wanted)}")
 
 
 def _coordinator(engine: Engine, group_id: str) -> Coordinator:

@@ -16,7 +16,7 @@ from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 
 from .answers.cases import PLOTS, Case
-from .answers.deeds import Code, Cut, Deed, Emptied, Fault, Miscounted, Stranger
+from .answers.deeds import Code, Cut, Deed, Emptied, Fault, Miscounted, Missing, Stranger
 from .answers.kits import KITS
 from .answers.story import Stage, stage
 
@@ -53,6 +53,7 @@ def cases() -> list[Case]:
         once("reads", ApiKey.METADATA, Cut("before")),
         once("joins", ApiKey.JOIN_GROUP, Code(CODE, ErrorCode.COORDINATOR_NOT_AVAILABLE)),
         once("joins", ApiKey.OFFSET_FETCH, Miscounted()),
+        once("joins_newer", ApiKey.OFFSET_FETCH, Miscounted()),
         once("joins", ApiKey.OFFSET_COMMIT, Code(COMMITTED, ErrorCode.REQUEST_TIMED_OUT)),
         once("commit", ApiKey.OFFSET_COMMIT, Code(COMMITTED, ErrorCode.KAFKA_STORAGE_ERROR)),
         once("joins_newer", ApiKey.CONSUMER_GROUP_HEARTBEAT, Cut("behind")),
@@ -69,6 +70,11 @@ def cases() -> list[Case]:
             Code(("groups", "error_code"), ErrorCode.REQUEST_TIMED_OUT),
         ),
         once("create_topic", ApiKey.CREATE_TOPICS, Cut("behind")),
+        once("create_topic", ApiKey.CREATE_TOPICS, Emptied(("topics",))),
+        once("commit", ApiKey.OFFSET_COMMIT, Missing(("topics", "partitions"))),
+        once("alter_share_offsets", ApiKey.ALTER_SHARE_GROUP_OFFSETS, Emptied(("responses",))),
+        once("delete_records", ApiKey.DELETE_RECORDS, Missing(("topics", "partitions"))),
+        once("joins", ApiKey.OFFSET_FETCH, Emptied(("groups", "topics"))),
         once("create_topic", ApiKey.CREATE_TOPICS, Code(("topics", "error_code"), ErrorCode(127))),
         once("list_quotas", ApiKey.DESCRIBE_CLIENT_QUOTAS, Code(CODE, ErrorCode(13))),
         once("offsets", ApiKey.METADATA, Stranger(), 2),

@@ -32,7 +32,7 @@ from segbroker.protocol.headers import (
 from segbroker.protocol.messages_core import ProduceRequest
 from segbroker.protocol.schema import Message
 
-from .deeds import Code, Cut, Deed, Fault, Miscounted, Silent, apply
+from .deeds import Code, Cut, Deed, Emptied, Fault, Miscounted, Missing, Silent, apply
 
 # What is answered without being asked of the broker, where it is answered with an error.
 CHANGES: Final = frozenset(
@@ -154,7 +154,10 @@ class Door:
         header = parse_request_header(frame)
         deed = self._deed(header.api_key)
         asked = _Asked(header, deed)
-        if isinstance(deed, Code) and not deed.is_done and header.api_key in CHANGES:
+        is_undone = isinstance(deed, Emptied | Missing) or (
+            isinstance(deed, Code) and not deed.is_done
+        )
+        if is_undone and header.api_key in CHANGES:
             async with await _reached(self.board.stranger) as stranger:
                 await stranger.send_all(_SIZE.pack(len(frame)) + frame)
                 told = await _frame(stranger)
