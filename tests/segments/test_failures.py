@@ -320,6 +320,30 @@ def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_o
     assert readable(again) == ([0, 1] if config is SMALL else [])
 
 
+def test_a_stop_keeps_the_frames_of_a_file_that_it_cannot_look_at() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    for n in range(2):
+        write(handler, n)
+    handler.sync()
+    assert handler._log.park()
+    active = handler._log.active
+    disk.open(active.path).truncate(active.positions[1])
+    plain = disk.open
+
+    def opened(path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if path == active.path:
+            raise OSError(errno.EIO, "planted", path)
+        return plain(path, create=create, read_only=read_only)
+
+    with patch.object(disk, "open", opened):
+        with pytest.raises(PartitionReadOnly):
+            write(handler, 2)
+        with suppress(ExceptionGroup):
+            manager.close()
+    assert readable(manager_on(disk.after_kill()).get_handler("t", 0)) == [0, 1]
+
+
 def test_a_file_of_which_the_disk_does_not_say_how_long_it_is_is_closed_again() -> None:
     disk = TreacherousStorage()
     _, handler = partition_on(disk)
