@@ -88,7 +88,6 @@ class Records:
         """When the broker has ended, and whether the power was cut."""
         self.number = 0
         self.is_over = False
-        self.refused = 0
 
     # Writing
 
@@ -133,7 +132,6 @@ class Records:
         reply = await client.ask(request, ProduceResponse, BY_NAME if topic_id is None else BY_ID)
         told = reply.responses[0].partition_responses[0]
         if told.error_code:
-            self.refused += 1
             self.world.trace("refused", topic.name, partition, told.error_code)
             return
         states = [one for some in topic.states[place:] for one in some if one.topic_id is not None]
