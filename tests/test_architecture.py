@@ -205,6 +205,16 @@ def test_there_is_no_folder_that_would_shadow_the_installed_package() -> None:
     assert not (ROOT / "segbroker").exists()
 
 
+def test_every_test_that_takes_a_share_is_run_in_full_by_make_proof() -> None:
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    (proofs,) = re.findall(r"^PROOFS = (.*)$", makefile, re.MULTILINE)
+    in_full = {ROOT / name for name in proofs.split()}
+    imports = re.compile(r"^from \S*support\.extent import", re.MULTILINE)
+    some = [path for path in (ROOT / "tests").rglob("*.py") if imports.search(path.read_text())]
+    assert some
+    assert [path for path in some if in_full.isdisjoint({path, *path.parents})] == []
+
+
 def test_each_folder_of_tests_is_in_the_guide() -> None:
     guide = (ROOT / "CONTRIBUTING.md").read_text()
     table = guide.partition("| in `tests/` |")[2].partition("\n\n")[0]
