@@ -481,6 +481,8 @@ class PartitionLog:
                         if not file.is_in_place(size):
                             raise _away(segment)
                         segment.synced_size = size
+                    elif rotating_only and segment.file and not segment.is_in_place():
+                        raise _away(segment)  # once sealed nobody copies from what is open
                     self.recovery_point = max(self.recovery_point, next_offset)
             except NoDescriptor:
                 raise  # before anything was synced: the next one will tell
