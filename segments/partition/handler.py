@@ -391,6 +391,7 @@ class DiskHandler(MendingPartition):
         opened = self._log
         try:
             end_offset = opened.sync()
+            opened.look()
         except NoDescriptor:
             return False
         except OSError as exc:
@@ -590,7 +591,7 @@ class DiskHandler(MendingPartition):
             return
         opened = self._log
         try:
-            opened.look()
+            opened.look(waits=False)
             if roll_what_is_old(opened, now_ms, age_ms):
                 self._evicting.look_at_ages(age_ms)
                 self._rolling.seal_soon()

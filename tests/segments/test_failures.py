@@ -294,6 +294,25 @@ def test_behind_a_file_that_was_away_while_it_was_closed_no_offset_is_given_agai
 
 
 @pytest.mark.parametrize("config", [SMALL, DISK])
+def test_a_file_that_was_synced_and_is_away_is_not_sealed_but_written_anew(
+    config: TopicConfig,
+) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, config)
+    for n in range(3):
+        write(handler, n)
+    handler.sync()
+    disk.unlink(handler._log.active.path)
+    with suppress(PartitionReadOnly):
+        write(handler, 3)  # into the next segment
+    for second in range(6, 9):
+        manager.housekeeping(second * 1_000)
+    assert handler.read_only is None
+    assert readable(handler)[:3] == [0, 1, 2]
+    assert readable(manager_on(disk.after_kill()).get_handler("t", 0))[:3] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("config", [SMALL, DISK])
 @pytest.mark.parametrize("met", ["by an append", "by an append, then a stop", "by a look"])
 def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_one(
     config: TopicConfig, met: str

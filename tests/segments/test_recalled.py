@@ -102,6 +102,16 @@ def test_its_frames_stay_where_it_cannot_be_put_back_yet() -> None:
     assert seen(manager_on(disk.after_kill()).get_handler("t", 0)) == (ALL, [])
 
 
+def test_frames_stay_of_a_closed_file_that_is_away_and_needs_no_sync() -> None:
+    disk = MemoryStorage()
+    _, handler = in_use(disk, batches=14)
+    handler.sync()
+    handler.park()
+    disk.unlink(handler._log.active.path)
+    assert not handler.wal_checkpoint()
+    assert seen(manager_on(disk.after_kill()).get_handler("t", 0)) == (ALL[:14], [])
+
+
 @pytest.mark.parametrize("ends", ["checkpoint", "stop"])
 def test_its_frames_stay_where_they_cannot_be_read_yet(ends: str) -> None:
     disk = UnreadableWal()
