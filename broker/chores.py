@@ -78,6 +78,7 @@ async def keep_house(core: Core) -> None:
         with _told("housekeeping_failed"):
             await core.lanes.run(core.topics.manager.housekeeping, now_ms, monotonic_ms)
             age_ms = now_ms if core.topics.manager.believes_clock else None
+            await core.topics.keep_defaults()
         # Each by itself: a transaction that is open for too long ends also on a disk that fails.
         for keep in (core.groups.keep_house, core.transaction_upkeep.keep_house):
             with _told("housekeeping_failed"):

@@ -155,16 +155,16 @@ async def _told(looked: Iterator[Body | None]) -> list[Body]:
 
 
 def _read_only(core: Core) -> Iterator[Body | None]:
-    """Of each open partition why it takes no writes; None: it does."""
-    for (topic, index), partition in tuple(core.topics.served.items()):
-        handler = partition.handler
+    """Of each open partition why it takes no writes; None: it does.  Chores open some that nobody
+    has asked for."""
+    for handler in list(core.topics.manager.handlers.values()):
         if handler.read_only is None:
             yield None
             continue
         why = str(handler.read_only)
         if handler.why_still:
             why += f"; and it cannot be made writable: {handler.why_still}"
-        yield {"topic": topic, "partition": index, "why": why}
+        yield {"topic": handler.topic, "partition": handler.partition, "why": why}
 
 
 def _not_opened(core: Core) -> Iterator[Body | None]:

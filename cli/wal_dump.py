@@ -157,6 +157,8 @@ def _shown(event: Event) -> Mapping[str, Any]:
         case credentials.USER_SET:
             rows = event.fields["rows"]
             iterations = {_MECHANISMS.get(row[0], row[0]): row[1] for row in rows}
-            return {"name": event.fields["name"], "credentials": iterations}
+            gone = [_MECHANISMS.get(one, one) for one in event.fields.get("gone", ())]
+            more = {"gone": gone} if gone else {}
+            return {"name": event.fields["name"], "credentials": iterations, **more}
         case _:
             return event.fields

@@ -38,7 +38,7 @@ from segbroker.protocol.messages_core import (
     MetadataResponseTopic,
 )
 
-from .asking import change, look, refused
+from .asking import change, look, refused, unsaid
 from .cluster import NOBODY, TopicView
 from .engine import Ask, AskAll, Call, Engine, Onward
 from .errors import (
@@ -313,7 +313,8 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
         leader = engine.cluster.leader_in(known[tp.topic], tp.partition)
         if leader is None:
             if tp.partition in range(known[tp.topic].partition_count):
-                raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {NOBODY}")
+                why = engine.cluster.why_unled(*tp)
+                raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {why or NOBODY}") from why
             raise no_partition(tp, known[tp.topic])
         by_leader.setdefault(leader, {})[tp] = offset
     starts: dict[TopicPartition, int] = {}
@@ -334,6 +335,8 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
         yield Onward()
     if failed is not None:
         raise failed
+    for topic_name, partition in wanted.keys() - starts.keys():
+        raise unsaid(f"delete records of {topic_name}-{partition}")
     return starts
 
 

@@ -27,8 +27,10 @@ from .errors import (
     BrokerError,
     BrokerUnreachable,
     ConnectionLost,
+    PeerError,
     SegbrokerError,
     TimedOut,
+    UnknownTopicId,
     UnknownTopicOrPartition,
     broker_error,
     check_code,
@@ -117,19 +119,52 @@ def change(
         yield Refresh()
 
 
-def refused(about: str) -> Callable[[Message], None]:
-    """A check that raises the first refusal in an answer, all of which is about that."""
+def until_it_lasts(engine: Engine, asks: Callable[[], Call[Answer]]) -> Call[Answer]:
+    """What such a call comes to: of a question, or of a change that may be made twice, that is
+    asked of whoever knows it (see coordinator), and raises what is wrong with the answer."""
+    backoff = engine.backoff()
+    while True:
+        try:
+            return (yield from asks())
+        except BrokerError as exc:
+            if not is_for_now(exc):
+                raise
+            why = exc
+        yield Pause(backoff.next_delay_ms(), why)
 
-    def check(reply: Message) -> None:
+
+def is_for_now(error: BrokerError) -> bool:
+    """Whether what is refused so may be done a moment later.  That there is no such topic is an
+    answer that lasts."""
+    return error.retryable and not isinstance(error, UnknownTopicId | UnknownTopicOrPartition)
+
+
+def refused(about: str) -> Callable[[Message], None]:
+    """A check that raises the first refusal in an answer, all of which is about that; PeerError
+    where it does not say what became of it."""
+
+    def look(reply: Message) -> bool:
+        is_said = False
         for field in type(reply).fields():
             value = getattr(reply, field.name)
             if field.name == "error_code":
                 check_code(value, about, getattr(reply, "error_message", None))
+                is_said = True
             elif field.struct is not None and field.is_array:
                 for row in value or ():
-                    check(row)
+                    is_said |= look(row)
+        return is_said
+
+    def check(reply: Message) -> None:
+        if not look(reply):
+            raise unsaid(about)
 
     return check
+
+
+def unsaid(about: str) -> PeerError:
+    """The error of an answer without a row of what was asked for: it may be done, or not."""
+    return PeerError(f"{about}: the answer does not say what became of it")
 
 
 def _known(engine: Engine, to: int | str) -> Call[None]:

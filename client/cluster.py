@@ -35,7 +35,7 @@ Invariant: at most one MetadataRequest is in flight.  A topic is asked for as lo
 beside these, only the topics of the last list are kept, OTHERS_COUNT_MAX at most.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
@@ -105,6 +105,8 @@ class TopicView:
     leader_epochs: list[int] = field(default_factory=list)
     # Those that nobody can lead for now: all brokers that have them are away, or their disks are.
     unserved: frozenset[int] = frozenset()
+    # What is said of those that have no leader.
+    codes: Mapping[int, int] = field(default_factory=dict)
     error: SegbrokerError | None = None
     # Looks at a topic that is not there, since it was last wanted.
     looks: int = 0
@@ -143,6 +145,11 @@ class TopicView:
             for partition in row.partitions:
                 self.leaders[partition.partition_index] = partition.leader_id
                 self.leader_epochs[partition.partition_index] = partition.leader_epoch
+            self.codes = {
+                partition.partition_index: partition.error_code
+                for partition in row.partitions
+                if partition.leader_id < 0 and partition.error_code
+            }
             self.unserved = frozenset(
                 partition.partition_index for partition in row.partitions if _is_unserved(partition)
             )
@@ -340,6 +347,14 @@ class Cluster:
             return None
         leader = view.leaders[partition]
         return leader if leader in self.brokers else None
+
+    def why_unled(self, topic: str, partition: int) -> SegbrokerError | None:
+        """Why nobody leads the partition for now, as far as the cluster says it; None where nobody
+        can (`is_unserved`), which says more."""
+        view = self.topics.get(topic)
+        if view is None or partition not in view.codes or partition in view.unserved:
+            return None
+        return broker_error(view.codes[partition], f"topic {topic!r}, partition {partition}")
 
     def is_unserved(self, topic: str, partition: int) -> bool:
         """Whether the cluster says that nobody can lead the partition for now."""

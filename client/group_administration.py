@@ -24,10 +24,10 @@ from segbroker.protocol.messages_streams_groups import (
 )
 from segbroker.protocol.schema import Message
 
-from .asking import look, refused
+from .asking import look, refused, until_it_lasts
 from .coordinator import GROUP_KEY, Coordinator
-from .engine import Call, Engine, Pause
-from .errors import BrokerError, UnsupportedByBroker, check_code
+from .engine import Call, Engine
+from .errors import UnsupportedByBroker, check_code
 from .group_descriptions import (
     DEAD,
     GroupDescription,
@@ -36,14 +36,7 @@ from .group_descriptions import (
     of_sharers,
     of_streams,
 )
-from .group_offsets import (
-    OUTSIDE,
-    CommittedOffset,
-    as_offsets,
-    commit_offsets,
-    fetch_offsets,
-    is_for_now,
-)
+from .group_offsets import OUTSIDE, CommittedOffset, as_offsets, commit_offsets, fetch_offsets
 from .records import ByPartition, TopicPartition
 
 NO_SUCH_GROUP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
@@ -89,6 +82,10 @@ def list_groups(engine: Engine) -> Call[list[GroupListing]]:
 
 def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
     """State and members of one group, whichever protocol its members speak."""
+    return until_it_lasts(engine, lambda: _describe_group(engine, group_id))
+
+
+def _describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
     described = yield from _maybe_describe(engine, group_id, ConsumerGroupDescribeRequest)
     if described is None:
         described = yield from _describe_classic(engine, group_id)
@@ -136,16 +133,8 @@ def commit(
     """
     coordinator = Coordinator(engine, group_id, GROUP_KEY)
     stands = as_offsets(offsets)
-    backoff = engine.backoff()
-    while True:
-        try:
-            return (
-                yield from commit_offsets(coordinator, OUTSIDE._replace(group_id=group_id), stands)
-            )
-        except BrokerError as exc:
-            if not is_for_now(exc):
-                raise
-            yield Pause(backoff.next_delay_ms(), exc)
+    outside = OUTSIDE._replace(group_id=group_id)
+    return until_it_lasts(engine, lambda: commit_offsets(coordinator, outside, stands))
 
 
 def delete_group(engine: Engine, group_id: str) -> Call[None]:

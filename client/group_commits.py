@@ -28,6 +28,7 @@ from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
 
+from .asking import is_for_now
 from .completion import Completion
 from .engine import Call, Engine, Pause, Refresh, Until
 from .errors import (
@@ -42,7 +43,7 @@ from .errors import (
     as_told,
 )
 from .fetching import Fetching
-from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets, is_for_now
+from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets
 from .membership import Membership
 from .progress import Progress
 from .records import TopicPartition

@@ -30,9 +30,10 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponseTopic,
 )
 
+from .asking import is_for_now, unsaid
 from .coordinator import Coordinator, codes_in
 from .engine import Call, Pause, Refresh
-from .errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition, broker_error
+from .errors import broker_error
 from .records import ByPartition, TopicPartition, as_partition, grouped
 from .spoken import ById
 
@@ -128,6 +129,9 @@ def fetch_offsets(
         rows = rows_of(reply.groups[0].topics if reply.groups else reply.topics)
         codes = codes_in([reply]) - {ErrorCode.NONE}
         if not codes:
+            if lacking := set(partitions or ()) - rows.keys():
+                # Not "nowhere": it would be read from elsewhere.
+                raise unsaid(f"{about} in {first_of(lacking)}")
             if topic_ids is not None and reply.groups:
                 topic_ids |= {one.name: one.topic_id for one in reply.groups[0].topics}
             return stands_of(rows)
@@ -171,6 +175,12 @@ def _offsets_request(
         ],
         require_stable=require_stable,
     )
+
+
+def first_of(partitions: Iterable[tuple[str, int]]) -> str:
+    """One of them, for a message."""
+    topic, partition = min(partitions)
+    return f"{topic}-{partition}"
 
 
 def _name_topics(
@@ -240,6 +250,9 @@ def commit_offsets(
     assert isinstance(reply, OffsetCommitResponse)
     _name_topics(reply.topics, {topic_id: name for name, topic_id in topics})
     about = f"not committed: group {member.group_id!r} in"
+    said = {(topic.name, row.partition_index) for topic in reply.topics for row in topic.partitions}
+    if lacking := offsets.keys() - said:
+        raise unsaid(f"commit of group {member.group_id!r} in {first_of(lacking)}")
     errors = [
         broker_error(
             _code_of(row.error_code, member), f"{about} {topic.name}-{row.partition_index}"
@@ -250,12 +263,6 @@ def commit_offsets(
     ]
     if errors:
         raise next((error for error in errors if not is_for_now(error)), errors[0])
-
-
-def is_for_now(error: BrokerError) -> bool:
-    """Whether a commit that is refused so may be taken a moment later, as it is.  That there is no
-    such topic is an answer that lasts."""
-    return error.retryable and not isinstance(error, UnknownTopicId | UnknownTopicOrPartition)
 
 
 def _code_of(code: int, member: GroupMetadata) -> int:

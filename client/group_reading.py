@@ -51,7 +51,7 @@ from .group_events import Event, Events, Listener, News
 from .group_offsets import commit_offsets
 from .group_starts import GroupStarts
 from .group_topics import GroupTopics
-from .membership import Holder, Membership, Phase
+from .membership import Goodbye, Holder, Membership, Phase
 from .network import CONTROL, GROUP
 from .poll_interval import PollInterval
 from .progress import Progress
@@ -310,11 +310,16 @@ class GroupReading:
     def _cannot_begin(self, error: SegbrokerError) -> None:
         """It is left to the others; for good by who may not: each time that it joined they would
         rebalance.  Else the next call asks again."""
-        self._engine.call(self.membership.end(str(error))(CONTROL), self._now_ms)
+        self._engine.call(self._say_later(self.membership.end(str(error))), self._now_ms)
         self.lost(self._now_ms)
         if isinstance(error, NOT_ALLOWED):
             self.error = error
         self._fetching.fail(error)
+
+    def _say_later(self, goodbye: Goodbye) -> Call[None]:
+        """Not on the connection of what has just failed, which may be its end."""
+        yield Pause(self._engine.settings.retry_backoff_ms)
+        yield from goodbye(CONTROL)
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
         if self.membership.is_given:

@@ -18,7 +18,7 @@ A broker opens what nobody has used since its start, which takes a millisecond o
 so.  Of very many it is asked for some at a time, and each request has the time of a call.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
@@ -129,8 +129,14 @@ class _Search:
             if self.unserved is not None and unserved_looks >= UNSERVED_LOOKS and not lacking:
                 self.unserved.update(failed)
                 return found
-            yield Pause(backoff.next_delay_ms(), error or next(iter(failed.values()), None))
+            why = error or next(iter(failed.values()), None) or self._why_unled(missing)
+            yield Pause(backoff.next_delay_ms(), why)
             yield Refresh()
+
+    def _why_unled(self, missing: Sequence[TopicPartition]) -> SegbrokerError | None:
+        """What the cluster says of the first of these."""
+        reasons = (self.engine.cluster.why_unled(*tp) for tp in missing)
+        return next((why for why in reasons if why is not None), None)
 
     def _do_without(self, lacking: Mapping[TopicPartition, BrokerError]) -> None:
         """Nothing more is asked of what the cluster does not have.  Raises if it is wanted."""

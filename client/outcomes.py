@@ -59,10 +59,12 @@ from .transactions import Transactions
 # leads it.
 VIEW_CODES = LEADER_CODES | {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.POLICY_VIOLATION}
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-# It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063), or
-# where nobody knows what the answer means.
+# It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063), where
+# Kafka's broker has appended it and is not the leader any more, or where nobody knows what the
+# answer means.
 APPENDED_CODES = frozenset(
     {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -229,8 +231,10 @@ class Outcomes:
             self._transactions.fail(error)
 
     def _why_away(self, queue: PartitionQueue) -> SegbrokerError | None:
-        """What keeps the leader's connection from being there."""
+        """What keeps the leader, or its connection, from being there."""
         cluster = self._engine.cluster
+        if (why := cluster.why_unled(queue.topic, queue.partition)) is not None:
+            return why
         leader = cluster.leader(queue.topic, queue.partition)
         node = None if leader is None else cluster.node(leader)
         return None if node is None or node.is_ready else node.last_error

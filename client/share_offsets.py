@@ -22,10 +22,11 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponseGroup,
 )
 
+from .asking import unsaid, until_it_lasts
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
 from .errors import check_code
-from .group_offsets import as_offsets
+from .group_offsets import as_offsets, first_of
 from .records import ByPartition, TopicPartition
 
 NOT_SERVED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.POLICY_VIOLATION)
@@ -45,6 +46,10 @@ class ShareOffset(NamedTuple):
 
 def share_offsets(engine: Engine, group_id: str) -> Call[dict[TopicPartition, ShareOffset]]:
     """Where a share group stands, everywhere; empty for one that there is not."""
+    return until_it_lasts(engine, lambda: _share_offsets(engine, group_id))
+
+
+def _share_offsets(engine: Engine, group_id: str) -> Call[dict[TopicPartition, ShareOffset]]:
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
     )
@@ -90,13 +95,27 @@ def alter_share_offsets(engine: Engine, group_id: str, offsets: ByPartition[int]
         ],
     )
     # To do it again would do no harm but to who has joined meanwhile, and then it is refused.
+    return until_it_lasts(engine, lambda: _alter_share_offsets(engine, group_id, request))
+
+
+def _alter_share_offsets(
+    engine: Engine, group_id: str, request: AlterShareGroupOffsetsRequest
+) -> Call[None]:
     reply = yield from _coordinator(engine, group_id).ask(request)
     assert isinstance(reply, AlterShareGroupOffsetsResponse)
     check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)
+    wanted = {
+        (topic.topic_name, row.partition_index)
+        for topic in request.topics
+        for row in topic.partitions
+    }
     for topic in reply.responses:
         for row in topic.partitions:
             about = f"share group {group_id!r} in {topic.topic_name}-{row.partition_index}"
             check_code(row.error_code, about, row.error_message)
+            wanted.discard((topic.topic_name, row.partition_index))
+    if wanted:
+        raise unsaid(f"share group {group_id!r} in {first_of(wanted)}")
 
 
 def delete_share_offsets(engine: Engine, group_id: str, topics: Iterable[str]) -> Call[None]:
@@ -111,9 +130,13 @@ def delete_share_offsets(engine: Engine, group_id: str, topics: Iterable[str]) -
     reply = yield from _coordinator(engine, group_id).ask(request, repeat=False)
     assert isinstance(reply, DeleteShareGroupOffsetsResponse)
     check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)
+    wanted = {topic.topic_name for topic in request.topics}
     for row in reply.responses:
         about = f"share group {group_id!r} in {row.topic_name}"
         check_code(row.error_code, about, row.error_message)
+        wanted.discard(row.topic_name)
+    if wanted:
+        raise unsaid(f"share group {group_id!r} in {min(wanted)}")
 
 
 def _coordinator(engine: Engine, group_id: str) -> Coordinator:

@@ -27,7 +27,7 @@ from segbroker.protocol.scram import (
     salted_password,
 )
 
-from .asking import change, look
+from .asking import change, look, refused
 from .engine import CONTROLLER, Call, Engine
 from .errors import DuplicateResource, broker_error, check_code
 
@@ -132,9 +132,7 @@ def _ask(
     upsertions: list[AlterUserScramCredentialsRequestUpsertion],
 ) -> Call[None]:
     request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
-
-    def check(reply: AlterUserScramCredentialsResponse) -> None:
-        for row in reply.results:
-            check_code(row.error_code, f"user {row.user!r}", row.error_message)
-
-    yield from change(engine, request, AlterUserScramCredentialsResponse, check)
+    names = [row.name for row in deletions] + [row.name for row in upsertions]
+    for name in names[:1]:  # all are of one user
+        check = refused(f"user {name!r}")
+        yield from change(engine, request, AlterUserScramCredentialsResponse, check)

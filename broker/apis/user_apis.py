@@ -204,31 +204,24 @@ def _store(core: Core, wanted: Mapping[str, _Wanted], asker: Mapping[str, str]) 
     Raises StorageError.
     """
     manager = core.topics.manager
-    upserted = {name: one.upserted for name, one in wanted.items() if one.upserted}
-    deleted = {name: one.deleted for name, one in wanted.items() if one.deleted}
-    changed: dict[str, dict[str, int]] = {name: {"set": 0, "deleted": 0} for name in wanted}
+    events: dict[str, list[dict[str, object]]] = {USER_SET: [], USER_UNSET: []}
+    for name, one in wanted.items():
+        gone = [int(mechanism) for mechanism in one.deleted]
+        if one.upserted:  # one event: whatever is wanted of a user is there, or nothing of it
+            more = {"gone": gone} if gone else {}
+            events[USER_SET].append({"name": name, "rows": rows_of(one.upserted), **more})
+        elif gone:
+            events[USER_UNSET].append({"name": name, "mechanisms": gone})
+    changed: list[str] = []
     try:
-        # In this order: a crash in between leaves a credential too many, not a user without any.
-        if upserted:
-            manager.record_all_now(
-                USER_SET, [{"name": name, "rows": rows_of(rows)} for name, rows in upserted.items()]
-            )
-        for name, rows in upserted.items():
-            changed[name]["set"] = len(rows)
-        if deleted:
-            manager.record_all_now(
-                USER_UNSET,
-                [
-                    {"name": name, "mechanisms": [int(one) for one in mechanisms]}
-                    for name, mechanisms in deleted.items()
-                ],
-            )
-        for name, mechanisms in deleted.items():
-            changed[name]["deleted"] = len(mechanisms)
+        for kind, some in events.items():
+            if some:
+                manager.record_all_now(kind, some)
+                changed += [str(event["name"]) for event in some]
     finally:
-        for name, counts in changed.items():
-            if any(counts.values()):
-                log.info("user_altered", user=name, **counts, **asker)
+        for name in changed:
+            counts = {"set": len(wanted[name].upserted), "deleted": len(wanted[name].deleted)}
+            log.info("user_altered", user=name, **counts, **asker)
 
 
 def _mechanism(number: int) -> ScramMechanism:

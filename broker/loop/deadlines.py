@@ -23,6 +23,7 @@ Invariant: the task's scope expires at or before the nearest live deadline.
 import heapq
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import Final, Protocol
 
@@ -97,12 +98,14 @@ class Deadlines:
             self._scope.deadline = deadline
 
     def forget(self) -> None:
-        """One slot with a deadline was completed: its entry is dead from now on."""
+        """One slot with a deadline was completed: its entry is dead from now on.  Never raises: the
+        slot is to be sent what it was completed with."""
         self._dead += 1
         if self._dead > _REBUILD_LEAST and self._dead * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if not entry[2].done]
-            heapq.heapify(self._heap)
-            self._dead = 0
+            with suppress(MemoryError):  # it is tried again with the next
+                live = [entry for entry in self._heap if not entry[2].done]
+                heapq.heapify(live)
+                self._heap, self._dead = live, 0
 
     async def run(self) -> None:
         """Expire what is due, for ever: the one timer task."""

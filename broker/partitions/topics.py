@@ -457,6 +457,11 @@ class Topics:
             if wanted != self.manager.topic_defaults:
                 await self._lanes.run(self.manager.set_topic_defaults, wanted)
 
+    async def keep_defaults(self) -> None:
+        """Choose them again where that has failed, as soon as the disk takes it.  As above."""
+        if self.manager.is_settled and self.config.topic_defaults != self.manager.topic_defaults:
+            await self.choose_defaults()
+
     async def _open_some(self, keys: Sequence[tuple[str, int]]) -> list[Partition | StorageError]:
         """Open those that nobody is opening, by one call of a lane; of each what came of it."""
         opening = _Opening()

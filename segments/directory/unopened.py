@@ -8,7 +8,8 @@
 An unopened partition does not change, so it is looked at once, and again when that time has come or
 its settings were altered.  A broker with ten thousand idle partitions reads their manifests
 once, PEEKS_MAX per call; what is due is opened, as many per call, and then treated like the rest.
-What cannot be opened is tried again AGAIN_MS later, and what cannot be read is opened then; what
+What is marked as damaged, or is another's, is opened at once, so that it is told.  What cannot be
+opened is tried again AGAIN_MS later, and what cannot be read is opened then; what
 could not be looked at for want of a descriptor is looked at in the next round.
 
 A first batch that is old enough opens its partition even if others in its segment are not: then
@@ -104,6 +105,8 @@ class Unopened:
 
     def _peek(self, paths: LogPaths, config: TopicConfig) -> int:
         """Raises OSError: NoDescriptor, or it cannot be read."""
+        if self._storage.exists(paths.damaged):
+            return 0  # writes to it are refused, or all: who opens it tells of that
         known = read_known(self._storage, paths)
         if known is not None:
             return due_ms(self._storage, paths, config, known)

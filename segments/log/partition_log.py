@@ -29,7 +29,7 @@ synced here.
 
 import errno
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 
@@ -523,6 +523,13 @@ class PartitionLog:
         with self.state_lock:
             first = bisect_left(self.sealed.numbers, number)
             return [self.sealed.row_at(place) for place in range(first, len(self.sealed))]
+
+    def sealed_behind(self, number: int, count_max: int) -> list[Row]:
+        """Of the sealed segments behind this one the first, `count_max` at most."""
+        with self.state_lock:
+            first = bisect_right(self.sealed.numbers, number)
+            last = min(first + count_max, len(self.sealed))
+            return [self.sealed.row_at(place) for place in range(first, last)]
 
     def is_in_place(self) -> bool:
         """Whether the files of segments that are not sealed yet are where the next opening looks

@@ -76,7 +76,7 @@ def _plan_sealed(
     is_whole = offset == row.base_offset and row.size <= room
     if pieces and not is_whole and (index is None or index.blocks[0].length > room):
         return None  # most plans of one segment's size end here
-    piece = SealedPiece(log.files, row, offset, room, up_to)
+    piece = SealedPiece(log.files, row, offset, room, up_to, log.sealed_behind)
     pieces.append(piece)
     if up_to <= row.end_offset and not piece.is_cut:
         return up_to

@@ -25,7 +25,7 @@ from segbroker.protocol.checksums import xxh3_64
 from ..errors import CorruptSegment, SegmentReplaced, StorageError
 from ..files.index import BlockIndex
 from ..files.manifest import Row
-from .sealed import SealedFiles
+from .sealed import Behind, SealedFiles
 from .segment import ActiveSegment
 
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
@@ -118,6 +118,7 @@ class SealedPiece:
     """Blocks of a sealed segment from the one that holds `offset` on."""
 
     __slots__ = (
+        "_behind",
         "_files",
         "_first",
         "_index",
@@ -131,9 +132,16 @@ class SealedPiece:
     )
 
     def __init__(
-        self, files: SealedFiles, row: Row, offset: int, max_bytes: int, up_to: int
+        self,
+        files: SealedFiles,
+        row: Row,
+        offset: int,
+        max_bytes: int,
+        up_to: int,
+        behind: Behind,
     ) -> None:
         """`is_cut`: the segment has more below `up_to` than there is room for."""
+        self._behind = behind
         self._files = files
         self._row = row
         self._offset = offset
@@ -186,8 +194,8 @@ class SealedPiece:
         elif self._last <= self._first:
             self._choose(index, len(buffer))  # read again after it failed
         if self._last == len(index.blocks):
-            # Who waits for the disk here reads on there; meanwhile the disk has nothing to do.
-            self._files.will_need(self._row.number + 1)
+            # Who reads this one reads on there; meanwhile the disk has nothing to do.
+            self._files.make_ready(self._row.number, self._behind)
         count = self._read_blocks(index, buffer)
         if not count:
             index = self._files.rebuild(self._row)
@@ -223,11 +231,13 @@ class SealedPiece:
                     self._last = (self._first + self._last) // 2
         finally:
             self._files.unpin(self._row.number, file)
-        wrong = index.first_wrong(self._first, self._last, buffer) if count == size else self._first
-        if wrong is None:
-            return size
-        self._last = wrong  # nothing behind the damage is read in its place
-        return index.blocks[wrong].position - begin
+        # Nothing behind damage, or a cut, is read in its place.
+        if count < size:
+            self._last = bisect_right(index.ends, begin + count)
+        if self._first < self._last:
+            wrong = index.first_wrong(self._first, self._last, buffer)
+            self._last = self._last if wrong is None else wrong
+        return index.ends[self._last - 1] - begin if self._first < self._last else 0
 
     def _cut(self, index: BlockIndex, buffer: memoryview, count: int) -> int:
         starts_here = index.base_offset + index.blocks[self._first].offset == self._offset

@@ -3,6 +3,11 @@
     index_nowait   the index if it is loaded: for the loop, no I/O
     index          loaded from .index, or rebuilt from the log: for lanes
     rebuild        read the log, check every batch by CRC and offset, write .index again
+    make_ready     what a reader comes to next: opened and its index loaded, so that the loop reads
+                   it, if it is in the page cache; else the disk reads it ahead
+
+How many are made ready follows the reader, up to AHEAD_MAX: twice as many where the last ones were
+read by the loop, one where a lane had to come to them, for they were closed again before.
 
 An index that does not match its log is either wrong itself or the log is: rebuilding decides it.
 When every batch of the log is valid the index was wrong and is replaced; otherwise the log is
@@ -14,8 +19,9 @@ stand under the name of another one, and everybody after this reader would find 
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -36,6 +42,10 @@ from ..names import LogPaths
 from .caches import FileCache, IndexCache
 
 log = structlog.get_logger()
+
+AHEAD_MAX: Final = 8
+Behind: TypeAlias = Callable[[int, int], Sequence[Row]]
+"""The sealed segments behind the one with a number, at most so many."""
 
 
 def index_of(data: memoryview, base_offset: int, found: Scan, interval: int) -> BlockIndex:
@@ -58,8 +68,10 @@ class SealedFiles:
     """The files of one log's sealed segments."""
 
     __slots__ = (
+        "_ahead",
         "_drops_count",
         "_is_closed",
+        "_ready_to",
         "_rebuilding",
         "epochs",
         "files",
@@ -87,6 +99,9 @@ class SealedFiles:
         self._rebuilding = threading.Lock()
         self._drops_count = 0
         self._is_closed = False
+        # Segments that are made ready next, and the number of the last that was.
+        self._ahead = 0
+        self._ready_to = -1
 
     def index_nowait(self, number: int) -> BlockIndex | None:
         """The index of segment `number` if it is loaded."""
@@ -98,19 +113,23 @@ class SealedFiles:
         row: the segment as the caller knows it.  It may have been cleaned since, or be one of a
         later topic of the same name: then what is under its name is another one.
         """
-        index = self.index_nowait(row.number)
-        if index is not None and index.is_of(row.base_offset, row.size, row.tag):
-            return index
-        is_current = self.is_current()
         try:
-            content = read_file(self.storage, self.paths.index(row.number))
-            index = decode_index(content, row.base_offset, row.size, row.tag)
+            return self._load(row)
         except WrongIndex:
             return self.rebuild(row)
         except OSError as exc:
             if exc.errno in NO_DESCRIPTORS:
                 raise
             return self.rebuild(row)  # missing, or the disk has lost it
+
+    def _load(self, row: Row) -> BlockIndex:
+        """The index as its file has it.  Raises WrongIndex, OSError."""
+        index = self.index_nowait(row.number)
+        if index is not None and index.is_of(row.base_offset, row.size, row.tag):
+            return index
+        is_current = self.is_current()
+        content = read_file(self.storage, self.paths.index(row.number))
+        index = decode_index(content, row.base_offset, row.size, row.tag)
         self.indexes.put((self.paths.folder, row.number), index, is_current)
         return index
 
@@ -171,13 +190,37 @@ class SealedFiles:
         """Keep the file of a segment that was just sealed, open as it is."""
         self.files.adopt((self.paths.folder, number), file)
 
-    def will_need(self, number: int) -> None:
-        """Have the disk read segment `number` ahead, if there is one; a hint, so it never fails."""
-        with suppress(OSError):
-            # Not from the cache of open files: the segment may be one that is still written.
-            file = self.storage.open(self.paths.log(number), read_only=True)
-            file.advise(Advice.WILL_NEED)
+    def make_ready(self, number: int, behind: Behind) -> None:
+        """A lane reads segment `number` to its end: see above.  Hints, so it never fails."""
+        self._ahead = min(2 * self._ahead, AHEAD_MAX) if number > self._ready_to else 0
+        self._ahead = max(1, self._ahead)
+        self._ready_to = number
+        with suppress(OSError, WrongIndex):
+            for row in behind(number, self._ahead):
+                if not self._make_ready(row):
+                    break
+                self._ready_to = row.number
+
+    def _make_ready(self, row: Row) -> bool:
+        """Whether it is; else it is not in the page cache: who reads it, in a lane, has the disk
+        read on.  Raises OSError, WrongIndex."""
+        key = self.paths.folder, row.number
+        is_current = self.is_current()
+        file = self.storage.open(self.paths.log(row.number), read_only=True)
+        try:
+            if file.pread_nowait(memoryview(bytearray(1)), row.size - 1) is None:
+                file.advise(Advice.WILL_NEED)
+                file.close()
+                return False
+            self._load(row)
+        except BaseException:
             file.close()
+            raise
+        kept = self.files.pin(key, lambda: file, is_current)
+        self.files.unpin(key, kept)
+        if kept is not file:  # it was open already
+            file.close()
+        return True
 
     def is_current(self) -> Callable[[], bool]:
         """Says, later, whether nothing has been dropped since now."""

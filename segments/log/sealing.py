@@ -14,10 +14,9 @@ next opening has to scan nothing.  A log that was only read, or that never held 
 none.
 """
 
-from contextlib import closing
 from typing import Final
 
-from ..disk.storage import write_all
+from ..disk.storage import write_temporary
 from ..files.manifest import Row, RowKind
 from .deleting import unlink_doomed
 from .partition_log import PartitionLog
@@ -46,9 +45,7 @@ def seal(log: PartitionLog) -> int:
 def _write_index(log: PartitionLog, segment: ActiveSegment) -> Row:
     index = segment.builder.finish(segment.created_ms, segment.tag)
     assert index.log_size == segment.size, "the blocks cover the segment"
-    with closing(log.storage.open(log.paths.index(segment.number), create=True)) as file:
-        file.truncate(0)  # left over from a crash
-        write_all(file, index.encode(), 0)
+    write_temporary(log.storage, log.paths.index(segment.number), index.encode(), synced=False)
     log.files.indexes.put((log.paths.folder, segment.number), index)
     return segment.row(max((block.length for block in index.blocks), default=0))
 

@@ -5,9 +5,12 @@
 
 | event | fields | afterwards |
 |---|---|---|
-| user_set | name, rows [[mechanism, iterations, salt, stored key, server key]] | has these |
+| user_set | name, rows [[mechanism, iterations, salt, stored key, server key]], gone | has these |
 | user_unset | name, mechanisms, or null for all | has these no more; without any it is gone |
 | users_secret | secret | from it made-up salts of users that do not exist are derived |
+
+`gone` of user_set are mechanisms that the user has no more; it may be left out.  An older version
+passes it over: a credential too many, not a user without any.
 
 No password is kept, and none can be computed from what is: a credential checks one.  The secret
 stays what it was first: a salt that changes would give away that its user does not exist.
@@ -70,7 +73,10 @@ def users_set(content: Content | None, run: Iterable[Fields]) -> Content:
     for fields in run:
         # Keys of a map that is packed are text.
         rows = {str(mechanism): row for mechanism, *row in fields["rows"]}
-        users[fields["name"]] = {**users.get(fields["name"], {}), **rows}
+        known = {**users.get(fields["name"], {}), **rows}
+        for mechanism in fields.get("gone", ()):
+            known.pop(str(mechanism), None)
+        users[fields["name"]] = known
     return {**content, "users": users}
 
 

@@ -34,20 +34,22 @@ def is_of_another(storage: Storage, paths: LogPaths, first_epoch: int) -> bool:
 
     The manifest has another owner, and no snapshot of the producers says that the rest is ours: it
     is of another data directory.  Or the segments are of a leader epoch before `first_epoch`, the
-    first one of this topic: it is that of an earlier topic of the same name.
+    first one of this topic: it is that of an earlier topic of the same name, with a manifest or
+    without.
     """
     try:
         manifest = decode_manifest(read_file(storage, paths.manifest))
     except FileNotFoundError:
-        return False
-    if manifest is None or is_of(paths, manifest):
-        return False
-    try:
-        producers = read_file(storage, paths.producers)
-    except FileNotFoundError:
-        return True
-    if decode_producers(producers, paths.owner) is None:
-        return True
+        manifest = None
+    if manifest is not None:
+        if is_of(paths, manifest):
+            return False
+        try:
+            producers = read_file(storage, paths.producers)
+        except FileNotFoundError:
+            return True
+        if decode_producers(producers, paths.owner) is None:
+            return True
     for number in sorted(segment_files(storage, paths)):
         header = base_header(memoryview(read_file(storage, paths.log(number))))
         if header is not None:

@@ -54,10 +54,6 @@ class Change(ABC, Generic[S]):
     def outcomes(self, state: S) -> Sequence[tuple[S, int]]:
         """What it may make of a state, each with its answer."""
 
-    def halves(self, state: S) -> Sequence[S]:
-        """What a crash in the middle of it may leave, where that is by design."""
-        return ()
-
     @abstractmethod
     async def ask(self, client: WireClient) -> int:
         """Ask for it; the code of the answer."""
@@ -119,10 +115,9 @@ def _done(change: Change[S], state: S, is_loose: bool, what_failed_lurks: bool) 
     outcomes = change.outcomes(state)
     if change.is_in_doubt:
         may_have = change.code is None or what_failed_lurks or change.may_hold
-        whole = [after for after, code in outcomes if may_have and not code]
-        return [state, *whole, *(change.halves(state) if whole else ())]
-    if change.code and is_loose:  # because of one beside it that then failed
-        return [state]
+        return [state, *(after for after, code in outcomes if may_have and not code)]
+    if change.code and (is_loose or what_failed_lurks):
+        return [state]  # because of one beside it that then failed, or of what nobody sees
     return [after for after, code in outcomes if code == change.code]
 
 

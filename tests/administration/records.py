@@ -10,7 +10,8 @@
 
 Of topics whose settings take records away nothing has to be there.  In every topic: no record that
 was written to another one, of its name or not; none but what was sent; none twice; at an
-acknowledged offset no other record than that which was acknowledged there.
+acknowledged offset no other record than that which was acknowledged there; none below a start that
+was answered to who deleted records.
 """
 
 from collections.abc import Iterable
@@ -80,11 +81,13 @@ class Records:
         self.sent: dict[bytes, str] = {}
         """The name of the topic by value."""
         self.deleted: dict[tuple[str, int], int] = {}
+        """Up to where somebody wanted records deleted, whatever was answered."""
+        self.starts: dict[tuple[UUID, int], int] = {}
+        """Below it they are, as was answered."""
         self.ends: list[tuple[float, bool]] = []
         """When the broker has ended, and whether the power was cut."""
         self.number = 0
         self.is_over = False
-        self.refused = 0
 
     # Writing
 
@@ -129,18 +132,12 @@ class Records:
         reply = await client.ask(request, ProduceResponse, BY_NAME if topic_id is None else BY_ID)
         told = reply.responses[0].partition_responses[0]
         if told.error_code:
-            self.refused += 1
             self.world.trace("refused", topic.name, partition, told.error_code)
             return
         states = [one for some in topic.states[place:] for one in some if one.topic_id is not None]
+        topic_id = topic_id or _only_id(states)
         if topic_id is None:
-            ids = {one.topic_id for one in states}
-            if len(ids) != 1:
-                return  # to which of them nobody can say
-            (only,) = ids
-            if not isinstance(only, UUID):
-                return
-            topic_id = only
+            return  # to which of them nobody can say
         weakest = _weakest(states, topic_id)
         self.world.trace("acked", topic.name, partition, told.base_offset, weakest)
         now = self.world.now()
@@ -156,8 +153,13 @@ class Records:
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsRequestTopic(name=topic.name, partitions=[one])], timeout_ms=1000
         )
+        place = len(topic.states) - 1
         reply = await client.ask(request, DeleteRecordsResponse, 2)
         row = reply.topics[0].partitions[0]
+        topic_id = _only_id(one for some in topic.states[place:] for one in some)
+        if topic_id is not None and not row.error_code:
+            key = topic_id, partition
+            self.starts[key] = max(row.low_watermark, self.starts.get(key, 0))
         self.world.trace("deleted", topic.name, partition, offset, row.low_watermark)
 
     def hardened(self, topic_id: UUID, until: float) -> None:
@@ -233,6 +235,9 @@ class Records:
     ) -> None:
         where = f"{topic.name}-{partition} ({topic_id})"
         found = {offset: (key, value) for offset, key, value in rows}
+        start = self.starts.get((topic_id, partition), 0)
+        if any(offset < start for offset in found):
+            raise Difference(f"{where}: deleted below {start}, there is {sorted(found)}")
         values = [value for _, value in found.values() if not value.startswith(PROBE)]
         for value in values:
             name, known, _ = value.decode().split("/", 2)
@@ -254,6 +259,13 @@ class Records:
             is_older = topic.was_compacted(topic_id) and last.get(one.key, -1) > one.offset
             if topic.keeps and not is_deleted and not is_older and not self._may_be_lost(one):
                 raise Difference(f"{where}: {one} is lost; ends {self.ends}, there is {found}")
+
+
+def _only_id(states: Iterable[State]) -> UUID | None:
+    """The id of the topic in all of these; None: it may be one of several."""
+    ids = {one.topic_id for one in states}
+    (only, *others) = ids or {None}
+    return only if isinstance(only, UUID) and not others else None
 
 
 def _weakest(states: Iterable[State], topic_id: UUID) -> str:

@@ -66,6 +66,9 @@ class Put(Change[Values]):
     def __init__(self, register: "Register", parts: Parts, *, whole: bool) -> None:
         super().__init__()
         self.register = register
+        self.is_void = False
+        """Whether it was answered that there was nothing to do: of what may come true at a crash
+        it takes nothing."""
         self.parts = parts
         self.whole = whole
 
@@ -74,9 +77,6 @@ class Put(Change[Values]):
 
     def outcomes(self, state: Values) -> Sequence[tuple[Values, int]]:
         return self.register.outcomes(state, self)
-
-    def halves(self, state: Values) -> Sequence[Values]:
-        return self.register.halves(state, self)
 
     async def ask(self, client: WireClient) -> int:
         return await self.register.put(client, self)
@@ -104,10 +104,6 @@ class Register(Subject[Values]):
         """What one change may make of these; by default whatever is asked for can be."""
         return [(changed(state, put), 0)]
 
-    def halves(self, state: Values, put: Put) -> Sequence[Values]:
-        """What a crash in the middle of it may leave."""
-        return ()
-
     @abstractmethod
     async def put(self, client: WireClient, put: Put) -> int:
         """Ask for a change; the code of the answer."""
@@ -126,6 +122,8 @@ class Register(Subject[Values]):
 
 
 def changed(state: Values, put: Put) -> Values:
+    if put.is_void:
+        return state
     found = {} if put.whole else dict(state)
     for name, value in put.parts.items():
         found.pop(name, None)
@@ -205,6 +203,9 @@ class Settings(Register):
             if tuple(sorted(core.group_settings.set_on(self.resource).items())) != seen:
                 raise Difference(f"other settings are in force of {self.name} than {seen}")
             return
+        of_topics = process.manager.topic_defaults
+        if self.lives.is_calm and of_topics != core.config.topic_defaults:
+            raise Difference(f"{of_topics} are of topics, {core.config.topic_defaults} are told")
         for name in self.values:
             layer = next(iter(core.settings.layers(name)))
             if text_of(core.config.value(name)) != layer.text:
@@ -281,6 +282,7 @@ class Rules(Register):
             )
             gone = security.DeleteAclsRequest(filters=[rule])
             (found,) = (await client.ask(gone, security.DeleteAclsResponse, 3)).filter_results
+            put.is_void = not found.matching_acls
             failed = [acl.error_code for acl in found.matching_acls if acl.error_code]
             return found.error_code or (failed[0] if failed else 0)
         made = security.CreateAclsRequestCreation(
@@ -333,11 +335,6 @@ class User(Register):
         if any(value is None and name not in there for name, value in put.parts.items()):
             return [(state, ErrorCode.RESOURCE_NOT_FOUND)]
         return [(changed(state, put), 0)]
-
-    def halves(self, state: Values, put: Put) -> Sequence[Values]:
-        # What is set is stored first: a credential too many, not a user without any.
-        some = {name: value for name, value in put.parts.items() if value is not None}
-        return [changed(state, Put(self, some, whole=False))]
 
     async def put(self, client: WireClient, put: Put) -> int:
         request = security.AlterUserScramCredentialsRequest(

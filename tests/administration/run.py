@@ -36,6 +36,8 @@ WRITERS: Final = 2
 """Of each topic."""
 RUN_LIMIT_S: Final = 3_000.0
 OPERATIONS_MAX: Final = 60
+CALM_S: Final = 15.0
+"""Within so long a broker on a disk that is whole again has done all that it could not."""
 ARMED_S: Final = 2.0
 """Who waits so long for the operation at which the broker ends has it end now."""
 
@@ -100,6 +102,7 @@ class Run:
                 for subject in self.subjects:
                     working.start_soon(subject.live, plan.rounds, plan.pause_s)
             self.records.is_over = True
+        await self._calm()
         for kind in (plan.broker.last_crash, "kill"):
             self.nemesis.heal()
             await self._end(kind)
@@ -107,6 +110,15 @@ class Run:
             await self.nemesis.start()
             await self._judge()
         await self._end("drain")
+
+    async def _calm(self) -> None:
+        """Nothing fails any more: soon all that is described is in force."""
+        self.nemesis.heal()
+        process = await self.lives.serving()
+        await trio.sleep(CALM_S)
+        self.lives.lagging, self.lives.is_calm = None, True
+        for subject in self.subjects:
+            await subject.see(process)
 
     async def _judge(self) -> None:
         process = self.nemesis.process

@@ -35,6 +35,8 @@ class Lives:
         self._current = current
         self.lagging: Process | None = None
         """One in which partitions may go by settings of before: somebody was told so."""
+        self.is_calm = False
+        """Whether nobody changes anything, and what failed has had the time to be done."""
 
     def lag(self) -> None:
         """A change of settings has failed behind being stored."""
@@ -92,7 +94,6 @@ class Subject(ABC, Generic[S]):
         self.world = lives.world
         self.random: Random = self.world.stream(f"subject {name}")
         self.rounds = 0
-        self.looks = 0
         self._clients = clients
         self._life: Process | None = None
 
@@ -137,7 +138,6 @@ class Subject(ABC, Generic[S]):
             self.ended()
         async with self.lives.within(process), self.lives.client(process, self.name) as client:
             await self.look(process, client)
-            self.looks += 1
             self.world.trace("looked", self.name, self.belief.states[0])
 
     async def _round(self, process: Process) -> None:

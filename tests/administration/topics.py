@@ -367,7 +367,6 @@ class Topic(Subject[State]):
         self.epoch_of: UUID | None = None
         self.states: list[list[State]] = [[NONE]]
         """What may have been, over time: before a round, within it, after it."""
-        self.probes = 0
         self._made = 0
         self.hardened: Callable[[UUID, float], None] = lambda topic_id, until: None
         """Told that the topic has become of class fsync, and since when (s)."""
@@ -558,7 +557,6 @@ class Topic(Subject[State]):
         reply = await client.ask(request, core.ProduceResponse, 9)
         row = reply.responses[0].partition_responses[0]
         self.world.trace("probe", self.name, size, row.error_code, row.base_offset)
-        self.probes += 1
         is_other = manager.topics[self.name].config != config  # meanwhile
         if row.error_code in FAILED or row.error_code == ErrorCode.POLICY_VIOLATION or is_other:
             return

@@ -249,22 +249,25 @@ async def test_who_changes_rules_or_quotas_is_in_the_log_also_when_it_is_gone(
         assert line["asked_from"] == ALICE
 
 
-async def test_what_is_set_of_a_user_is_in_the_log_also_when_the_rest_fails(
+async def test_which_users_have_changed_is_in_the_log_also_when_others_could_not_be(
     events: Events,
 ) -> None:
-    """What is set is written before what is deleted: it is in force when that cannot be."""
+    """Who is set is written before who is deleted; of one user both are one change."""
     disk = GatedStorage()
     upsertions = [
         security.AlterUserScramCredentialsRequestUpsertion(
-            name="carol",
+            name=name,
             mechanism=mechanism,
             iterations=4_096,
             salt=b"salt",
             salted_password=bytes(32 * mechanism),
         )
-        for mechanism in (1, 2)
+        for name, mechanism in (("carol", 1), ("dave", 1), ("carol", 2))
     ]
-    deletion = security.AlterUserScramCredentialsRequestDeletion(name="carol", mechanism=1)
+    deletions = [
+        security.AlterUserScramCredentialsRequestDeletion(name=name, mechanism=1)
+        for name in ("carol", "dave")
+    ]
     async with serving(storage=disk) as broker, connect(broker.address) as client:
 
         async def alter_user(
@@ -277,10 +280,12 @@ async def test_what_is_set_of_a_user_is_in_the_log_also_when_the_rest_fails(
             reply = await client.ask(request, security.AlterUserScramCredentialsResponse, 0)
             return reply.results[0].error_code
 
-        assert await alter_user(upsertions[0]) == 0
+        assert await alter_user(*upsertions[:2]) == 0
         disk.refused = b"user_unset"
-        assert await alter_user(upsertions[1], deleted=[deletion]) == T56
-        known = credentials_of(broker.core.authentication.content, "carol")
-    assert set(known) == {1, 2}
+        assert await alter_user(upsertions[2], deleted=deletions) == T56
+        content = broker.core.authentication.content
+        assert {1} == set(credentials_of(content, "dave"))
+        assert {2} == set(credentials_of(content, "carol"))
     lines = events.named("user_altered")
-    assert [(line["set"], line["deleted"]) for line in lines] == [(1, 0), (1, 0)]
+    told = [(line["user"], line["set"], line["deleted"]) for line in lines]
+    assert told == [("carol", 1, 0), ("dave", 1, 0), ("carol", 1, 1)]

@@ -1,6 +1,7 @@
 """Acknowledged means durable: replies, readers and backpressure follow the high watermark."""
 
 import errno
+import heapq
 import math
 import socket
 import traceback
@@ -18,7 +19,7 @@ import trio
 from segbroker.broker.apis import later_reply
 from segbroker.broker.chores import tell_sums
 from segbroker.broker.limited_lines import OF_ONE_MAX
-from segbroker.broker.loop import turn
+from segbroker.broker.loop import deadlines, turn
 from segbroker.broker.loop.deadlines import Deadlines
 from segbroker.broker.loop.turn import Turn
 from segbroker.broker.tally import Tally
@@ -659,6 +660,33 @@ async def test_where_no_timeout_can_be_noted_there_is_none(monkeypatch: pytest.M
         assert (await client.produce("t", b"1")).error_code == 0
         assert (await client.produce("t", b"2")).error_code == 0
         assert broker.express.requests == before + 2
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_who_was_answered_is_sent_it_though_its_deadline_cannot_be_forgotten(
+    acks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory runs out as the heap of deadlines is made anew without those that are over."""
+
+    def runs_out(*_: object) -> NoReturn:
+        ran_out.append(None)
+        raise MemoryError
+
+    ran_out: list[None] = []
+    monkeypatch.setattr(deadlines, "_REBUILD_LEAST", 0)
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.fetch("t", 0)
+        monkeypatch.setattr(heapq, "heapify", runs_out)
+        disk.syncs.clear()
+        await client.send(produce_request("t", batch(b"v"), acks=acks), 9)
+        await becomes(lambda: broker.core.ingest.unsynced_bytes > 0)
+        disk.syncs.set()
+        with trio.fail_after(60):
+            _, reply = await client.receive(ProduceResponse, 9)
+        assert reply.responses[0].partition_responses[0].error_code == 0
+        assert ran_out
 
 
 async def test_a_drain_waits_for_the_sync_of_what_is_in_flight() -> None:

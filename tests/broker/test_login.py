@@ -1,7 +1,7 @@
 """Logins: who gets in, what a stranger may ask, and what is not given away."""
 
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
@@ -54,6 +54,7 @@ from segbroker.protocol.scram import (
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.credentials import Content, Credentials, credentials_of
 
+from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes, until
 from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_settings import alter
@@ -618,20 +619,11 @@ async def test_a_credential_that_cannot_be_one_is_refused_and_changes_nothing() 
         assert twice == [("alice", ErrorCode.DUPLICATE_RESOURCE, [])]
 
 
-async def test_a_credential_is_replaced_by_another_without_a_moment_without_any(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with guarded() as broker, connect(broker.listeners[1].bound) as admin:
+async def test_a_credential_is_replaced_by_another_as_a_whole_or_not_at_all() -> None:
+    """One event has both: there is no moment, and no crash, with none of them or with both."""
+    disk = GatedStorage()
+    async with guarded(storage=disk) as broker, connect(broker.listeners[1].bound) as admin:
         assert await delete(admin, "alice", 1) == 0
-        kinds: list[str] = []
-        manager = broker.core.topics.manager
-        record = manager.record_all_now
-
-        def spied(kind: str, several: Iterable[Mapping[str, object]]) -> None:
-            kinds.append(kind)
-            record(kind, several)
-
-        monkeypatch.setattr(manager, "record_all_now", spied)
         request = AlterUserScramCredentialsRequest(
             deletions=[AlterUserScramCredentialsRequestDeletion(name="alice", mechanism=2)],
             upsertions=[
@@ -640,9 +632,16 @@ async def test_a_credential_is_replaced_by_another_without_a_moment_without_any(
                 )
             ],
         )
+        disk.refused = b"user_unset"  # as it was written once, behind what is set
         reply = await admin.ask(request, AlterUserScramCredentialsResponse, 0)
         assert reply.results[0].error_code == 0
-        assert kinds == ["user_set", "user_unset"]
+        assert await described(admin, "alice") == [("alice", 0, [(1, 4096)])]
+    disk.refused = None
+    async with (
+        guarded(storage=disk.after_kill()) as broker,
+        connect(broker.listeners[1].bound) as admin,
+    ):
+        assert await described(admin, "alice") == [("alice", 0, [(1, 4096)])]
 
 
 async def test_a_request_about_very_many_users_does_not_stop_the_broker() -> None:

@@ -43,3 +43,28 @@ async def test_damage_is_found_by_the_scrub_and_told_by_the_server(has_records: 
         reply: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, {"topics": ["t"]})
         (row,) = reply["topics"]["t"]["partitions"]
         assert row["repairs"] == 1
+
+
+@pytest.mark.parametrize("mode", ["readonly", "refuse"])
+async def test_damage_is_told_by_each_start_though_nobody_asks_for_the_partition(mode: str) -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        as_after_a_checkpoint(broker.core.topics.manager)
+        await client.create("t", segment_bytes="512", on_corruption=mode)
+        for _ in range(20):
+            await client.produce("t", b"v" * 100)
+    flip(disk, "/data/topics/t/partition_0/t_partition_0_segment_1.log", 100)
+    for rate in (1 << 20, 0):  # found by the scrub, and known from then on
+        async with (
+            serving(storage=disk, scrub_bytes_per_second=rate) as broker,
+            connect(broker.address) as client,
+        ):
+            told: list[Any] = []
+            with trio.fail_after(60):
+                while not told:
+                    await trio.sleep(0.05)  # the broker's own second
+                    info: Any = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+                    told = [*info["read_only"], *info["not_opened"]]
+            assert [(row["topic"], row["partition"]) for row in told] == [("t", 0)]
+            assert "segment_1.log is damaged" in told[0]["why"]
+            assert not broker.core.topics.served

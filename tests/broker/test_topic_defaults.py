@@ -11,6 +11,7 @@ from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.record_batch import encode_batch
 from segbroker.segments.disk.memory import MemoryStorage
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, fetch_request, produce_request
 from ..support.wire_settings import (
     BROKER,
@@ -22,6 +23,7 @@ from ..support.wire_settings import (
     alter,
     describe,
 )
+from ..support.wire_transactions import until
 from .conftest import serving
 
 NOW_MS = 1_700_000_000_000
@@ -197,3 +199,25 @@ async def test_what_was_set_holds_for_topics_though_its_client_was_lost_meanwhil
         own = ("log.retention.ms", "90", DYNAMIC_BROKER)
         assert (await layers(client, "t", "retention.ms"))[0] == own
         assert topics.manager.topic_defaults["retention.ms"] == "90"
+
+
+async def test_what_topics_could_not_be_told_holds_for_them_when_the_disk_takes_it() -> None:
+    """It is described of the broker, with an error for who has set it: it stays no half."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", 1)
+        disk.refused = b"topic_defaults_set"
+        code, _ = await alter(client, "1", message_max_bytes="2000")
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await describe(client, "1"))["message_max_bytes"].value == "2000"
+        disk.refused = None
+
+        async def is_refused() -> bool:
+            return await send(client, "t", 3_000) == ErrorCode.MESSAGE_TOO_LARGE
+
+        await until(is_refused)
+        (first, *_) = await layers(client, "t", "max.message.bytes")
+        assert first == ("message.max.bytes", "2000", DYNAMIC_BROKER)

@@ -7,9 +7,12 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePartition
 from segbroker.protocol.record_batch import encode_batch
 from segbroker.segments.settings.inert_settings import INERT
-from segbroker.segments.settings.topic_config import KEYS
+from segbroker.segments.settings.topic_config import KEYS, Durability
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, produce_request
+from ..support.wire_settings import alter_all
+from ..support.wire_transactions import until
 from .conftest import serving
 from .test_settings_apis import describe
 
@@ -167,3 +170,27 @@ async def test_what_asks_for_less_than_is_done_is_taken_and_what_asks_for_more_i
                 setting = found[key.replace("_", ".")]
                 assert (setting.value, setting.config_source) == (value, 1)
                 assert setting.documentation
+
+
+async def test_settings_that_a_partition_could_not_follow_are_in_force_when_it_can() -> None:
+    """They are stored, which is described; what the partition needs besides could not be."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", 1)
+        assert await send(client, [NOW_MS]) == 0
+        disk.refused = b"ceilings"
+        wanted = {"durability": "disk", "message.timestamp.type": "LogAppendTime"}
+        code, why = await alter_all(client, "t", wanted, kind=2)
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert why is not None
+        assert "are stored" in why
+        disk.refused = None
+
+        async def is_in_force() -> bool:
+            return (await sent(client, [NOW_MS])).log_append_time_ms >= 0
+
+        await until(is_in_force)
+        assert broker.core.topics.served["t", 0].handler.config.durability is Durability.DISK

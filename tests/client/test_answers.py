@@ -16,7 +16,7 @@ from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 
 from .answers.cases import PLOTS, Case
-from .answers.deeds import Code, Cut, Deed, Emptied, Fault, Miscounted, Stranger
+from .answers.deeds import Code, Cut, Deed, Emptied, Fault, Miscounted, Missing, Stranger
 from .answers.kits import KITS
 from .answers.story import Stage, stage
 
@@ -27,17 +27,24 @@ PLOT_OF = {plot.name: plot for plot in PLOTS}
 PRODUCED = ("responses", "partition_responses", "error_code")
 FETCHED = ("responses", "partitions", "error_code")
 COMMITTED = ("topics", "partitions", "error_code")
+UNLED = ("topics", "partitions", "error_code")
 CODE = ("error_code",)
 
 
-def once(name: str, key: ApiKey, deed: Deed, nth: int = 1) -> Case:
-    return Case(PLOT_OF[name], Fault(key, deed, nth))
+def once(name: str, key: ApiKey, deed: Deed, nth: int = 1, then: Deed | None = None) -> Case:
+    return Case(PLOT_OF[name], Fault(key, deed, nth, then=then))
 
 
 def cases() -> list[Case]:
     return [
         once("sends", ApiKey.PRODUCE, Code(PRODUCED, ErrorCode.NOT_LEADER_OR_FOLLOWER)),
         once("sends", ApiKey.PRODUCE, Code(PRODUCED, ErrorCode.REQUEST_TIMED_OUT, is_done=True)),
+        once(
+            "sends",
+            ApiKey.PRODUCE,
+            Code(PRODUCED, ErrorCode.NOT_LEADER_OR_FOLLOWER, is_done=True),
+            then=Code(PRODUCED, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ),
         once("sends", ApiKey.PRODUCE, Cut("within")),
         once("sends", ApiKey.PRODUCE, Emptied(("responses",))),
         once("commits", ApiKey.END_TXN, Cut("behind")),
@@ -46,12 +53,28 @@ def cases() -> list[Case]:
         once("reads", ApiKey.METADATA, Cut("before")),
         once("joins", ApiKey.JOIN_GROUP, Code(CODE, ErrorCode.COORDINATOR_NOT_AVAILABLE)),
         once("joins", ApiKey.OFFSET_FETCH, Miscounted()),
+        once("joins_newer", ApiKey.OFFSET_FETCH, Miscounted()),
         once("joins", ApiKey.OFFSET_COMMIT, Code(COMMITTED, ErrorCode.REQUEST_TIMED_OUT)),
         once("commit", ApiKey.OFFSET_COMMIT, Code(COMMITTED, ErrorCode.KAFKA_STORAGE_ERROR)),
         once("joins_newer", ApiKey.CONSUMER_GROUP_HEARTBEAT, Cut("behind")),
         once("transforms", ApiKey.TXN_OFFSET_COMMIT, Cut("behind")),
         once("shares", ApiKey.SHARE_FETCH, Code(CODE, ErrorCode.SHARE_SESSION_NOT_FOUND)),
+        once(
+            "share_offsets",
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            Code(("groups", "error_code"), ErrorCode.REQUEST_TIMED_OUT),
+        ),
+        once(
+            "describe_group",
+            ApiKey.DESCRIBE_GROUPS,
+            Code(("groups", "error_code"), ErrorCode.REQUEST_TIMED_OUT),
+        ),
         once("create_topic", ApiKey.CREATE_TOPICS, Cut("behind")),
+        once("create_topic", ApiKey.CREATE_TOPICS, Emptied(("topics",))),
+        once("commit", ApiKey.OFFSET_COMMIT, Missing(("topics", "partitions"))),
+        once("alter_share_offsets", ApiKey.ALTER_SHARE_GROUP_OFFSETS, Emptied(("responses",))),
+        once("delete_records", ApiKey.DELETE_RECORDS, Missing(("topics", "partitions"))),
+        once("joins", ApiKey.OFFSET_FETCH, Emptied(("groups", "topics"))),
         once("create_topic", ApiKey.CREATE_TOPICS, Code(("topics", "error_code"), ErrorCode(127))),
         once("list_quotas", ApiKey.DESCRIBE_CLIENT_QUOTAS, Code(CODE, ErrorCode(13))),
         once("offsets", ApiKey.METADATA, Stranger(), 2),
@@ -69,6 +92,17 @@ def test_clients_keep_their_promises_whatever_they_are_answered(of_cases: Stage)
         done = list(workers.map(lambda case: case.run(of_cases), cases()))
     assert {str(case.fault): case.problems for case in done if case.problems} == {}
     assert [str(case.fault) for case in done if not case.has_happened] == []
+
+
+@pytest.mark.parametrize("name", ["sends", "offsets", "delete_records"])
+def test_what_is_said_of_a_partition_without_a_leader_is_told_when_the_time_is_over(
+    name: str,
+) -> None:
+    fault = Fault(ApiKey.METADATA, Code(UNLED, ErrorCode.LISTENER_NOT_FOUND), times=None)
+    with stage(limit_ms=1_000) as impatient:
+        case = Case(PLOT_OF[name], fault).run(impatient, KITS[:1])
+    assert case.problems == []
+    assert any("LISTENER_NOT_FOUND" in line for line in case.told)
 
 
 def test_a_case_comes_of_its_seed() -> None:

@@ -726,7 +726,7 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
-@pytest.mark.parametrize("before", ["answer lost", "not yet durable", "sync failed"])
+@pytest.mark.parametrize("before", ["answer lost", "not yet durable", "sync failed", "led no more"])
 def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_before_has_written(
     before: str, is_idempotent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -745,6 +745,7 @@ def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_befo
             "answer lost": done,
             "not yet durable": (ErrorCode.REQUEST_TIMED_OUT, -1),
             "sync failed": (ErrorCode.KAFKA_STORAGE_ERROR, -1),
+            "led no more": (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
         }[before]
 
     monkeypatch.setattr(partition, "append", append_and_refuse_then)
@@ -791,7 +792,7 @@ def test_a_refusal_says_that_a_record_is_not_there_where_nothing_was_sent_before
     world.broker.cut_before(2)
     partition.refusals = [
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # as if one before it had been lost
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ]
     sender.send("a", b"x")

@@ -9,6 +9,8 @@
 | foreign | the same, with the content of another file of its kind |
 | away | it has another name, outside of the data directory; `bring_back` gives it its own again |
 | grow | rubbish behind it |
+| other | it is nothing of ours, and longer |
+| flip | one bit of it is another, or so many bytes are zeros, in place |
 | fail | whatever is asked of it is EIO, until `heal` |
 
 Half of the changes are durable at once: a power cut leaves them as they are.
@@ -22,8 +24,8 @@ from random import Random
 from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage, _Directory, _Inode
 from segbroker.segments.disk.storage import Buffer
 
-HOWS = ("remove", "cut", "beginning", "stale", "foreign", "away", "grow", "fail")
-WEIGHTS = (3, 5, 3, 1, 1, 2, 1, 1)
+HOWS = ("remove", "cut", "beginning", "stale", "foreign", "away", "grow", "fail", "flip", "other")
+WEIGHTS = (3, 4, 3, 2, 2, 2, 1, 1, 2, 4)
 OF_DIRECTORIES = ("remove", "away", "fail")
 KINDS = {
     "segment": re.compile(r"/data/topics/[^~].*_segment_\d+\.log"),
@@ -161,9 +163,12 @@ class MeddledDisk(MemoryStorage):
             if isinstance(node, _Inode):
                 self._earlier.setdefault(path, []).append(bytes(node.content))
 
-    def meddle(self, random: Random, folder: str = "") -> tuple[str, str]:
-        """Change something; how, and its path.  folder: in which that is, most often."""
-        only = folder if random.random() < 0.7 else ""
+    def meddle(
+        self, random: Random, folder: str = "", *, is_aimed: bool = False
+    ) -> tuple[str, str]:
+        """Change something; how, and its path.  folder: in which that is, most often; is_aimed:
+        it is one of its last segments."""
+        only = folder if is_aimed or random.random() < 0.7 else ""
         found: dict[str, list[tuple[str, _Directory, str, _Inode | _Directory]]] = {}
         for one in _walk(self._root, ""):
             if not one[0].startswith(only):
@@ -176,11 +181,15 @@ class MeddledDisk(MemoryStorage):
         if not found:
             return "nothing", ""
         # What holds the records is where most can go wrong.
-        weights = [10 if kind == "segment" else 3 if kind == "wal" else 1 for kind in found]
+        weights = [20 if kind == "segment" else 4 if kind == "wal" else 1 for kind in found]
         (kind,) = random.choices(list(found), weights)
-        # The last files are those that change.
-        last = random.random() < 0.5
-        path, directory, name, node = random.choice(found[kind][-2:] if last else found[kind])
+        kind = "segment" if is_aimed and "segment" in found else kind
+        chosen = found[kind]
+        if is_aimed or random.random() < 0.5:  # the last files are those that change
+            chosen.sort(key=lambda one: [int(part) for part in re.findall(r"\d+", one[0])])
+            filled = [one for one in chosen if isinstance(one[3], _Inode) and one[3].content]
+            chosen = (filled or chosen)[-random.choice((1, 1, 3)) :]
+        path, directory, name, node = random.choice(chosen)
         is_durable = random.random() < 0.5
         is_directory = isinstance(node, _Directory)
         how = random.choice(OF_DIRECTORIES) if is_directory else random.choices(HOWS, WEIGHTS)[0]
@@ -197,7 +206,9 @@ class MeddledDisk(MemoryStorage):
         elif isinstance(node, _Inode):
             others = [one[3] for one in found[kind] if one[3] is not node]
             content = self._changed(how, path, node, others, random)
-            in_place = how in ("cut", "grow") or (how != "beginning" and random.random() < 0.5)
+            in_place = how in ("cut", "grow", "flip") or (
+                how != "beginning" and random.random() < 0.5
+            )
             how += " in place" if in_place else ""
             if in_place:
                 node.content[:] = content
@@ -226,6 +237,15 @@ class MeddledDisk(MemoryStorage):
             return bytes(other.content)
         if how == "grow":
             return content + random.choice((bytes(random.randint(1, 5_000)), content, b"\x00\x01"))
+        if how == "other":
+            return random.choice((b"", b"\x01")).ljust(size + random.randint(1, 300), b"\0")
+        if how == "flip":
+            changed = bytearray(content)
+            if changed and random.random() < 0.7:
+                changed[min(place, size - 1)] ^= 1 << random.randrange(8)
+            else:
+                changed[place : place + 64] = bytes(len(changed[place : place + 64]))
+            return bytes(changed)
         if path.endswith(".log") and "_segment_" in path and random.random() < 0.5:
             place = _edge(content, random)
         return content[:place]
@@ -234,10 +254,6 @@ class MeddledDisk(MemoryStorage):
         """One of those that fail does so no more."""
         if self.failing:
             self.failing.pop(random.randrange(len(self.failing)))
-
-    def keep_away(self, folder: str) -> None:
-        """What is away of this directory does not come back."""
-        self._away = [one for one in self._away if not one[1].startswith(f"{folder}/")]
 
     def bring_back(self, random: Random) -> str:
         """One that is away has its name again, whatever has it now: its path; empty: none has."""

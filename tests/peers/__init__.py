@@ -10,6 +10,7 @@
 | sarama | its functional tests, in its Go module | one process, a daemon behind five proxies |
 | rskafka | its integration tests, in its crate | a process a file, against one fresh daemon |
 | samsa | its integration tests, in its crate | the same |
+| krafka | its integration tests, in its crate | the same |
 | goka | its system tests, in its Go module | one process against one fresh daemon |
 | watermill | tests of watermill-kafka, in its Go module | one process against one fresh daemon |
 | kafka | tests of Apache Kafka, in its test jar | a process a class, a fresh daemon per test |

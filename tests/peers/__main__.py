@@ -10,6 +10,7 @@ every listed test passed.
     python -m tests.peers sarama TestFuncTxn
     python -m tests.peers rskafka produce_rskafka
     python -m tests.peers samsa offset
+    python -m tests.peers krafka test_admin
     python -m tests.peers goka TestRebalance
     python -m tests.peers watermill TestCtxValues
     python -m tests.peers kafka PlaintextConsumerTest
@@ -39,6 +40,7 @@ from . import (
     kafka_shares,
     kafka_streams,
     kafka_streams_groups,
+    krafka,
     librdkafka,
     rskafka,
     samsa,
@@ -57,6 +59,7 @@ SUITES = (
     "sarama",
     "rskafka",
     "samsa",
+    "krafka",
     "goka",
     "watermill",
     "kafka",
@@ -129,6 +132,8 @@ def play(
         return rskafka.play(place, tests)
     if suite == "samsa":
         return samsa.play(place, tests, is_quick=is_quick)
+    if suite == "krafka":
+        return krafka.play(place, tests)
     if suite == "goka":
         return goka.play(place, tests)
     if suite == "watermill":

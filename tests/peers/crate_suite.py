@@ -2,7 +2,7 @@
 
 A crate has its integration tests as files in `tests/`; each is a program of its own, and two of
 them may have tests of one name, so a test is called FILE/NAME here.  They are built with the
-versions of the crate's own lock file, but for rsasl, whose older releases a newer compiler refuses.
+versions of the crate's own lock file, but for what a suite asks for: RSASL.
 """
 
 import json
@@ -17,7 +17,8 @@ from typing import Final
 from .places import BUILD_TIMEOUT_S, cache, need, run, unfinished
 from .verdicts import Outcome
 
-RSASL: Final = "2.3.1"
+# Older releases of rsasl are refused by a newer compiler.
+RSASL: Final = ("rsasl", "2.3.1")
 TIMEOUT_S: Final = 900
 # What is built is kept: without what only a debugger reads, it is a fraction of the size.
 SMALL: Final = {
@@ -33,8 +34,18 @@ _ENDED: Final = re.compile(r"^(?:test \w+ \.\.\. )?(ok|FAILED|ignored)\b")
 _OUTCOMES: Final = {"ok": Outcome.PASSED, "FAILED": Outcome.FAILED, "ignored": Outcome.SKIPPED}
 
 
-def fetch(crate: str, version: str, source: Path) -> None:
-    """Copy the source of a crate to `source`, ready to be built.  Raises Missing."""
+def fetch(crate: str, version: str, source: Path, *newer: tuple[str, str]) -> None:
+    """Copy the source of a crate to `source`, ready to be built.
+
+    Args:
+        crate: its name.
+        version: its version.
+        source: where to; it does not exist.
+        newer: (crate, version) of what is built in another version than it is locked to.
+
+    Raises:
+        Missing: there is no cargo, or no such crate.
+    """
     need("cargo")
     asking = cache() / f"{crate}-{version}-asking"
     if not asking.exists():
@@ -53,7 +64,8 @@ def fetch(crate: str, version: str, source: Path) -> None:
     (source / "rust-toolchain.toml").unlink(missing_ok=True)
     with (source / "Cargo.toml").open("a") as manifest:
         manifest.write("\n[workspace]\n")
-    run(["cargo", "update", "-q", "-p", "rsasl", "--precise", RSASL], source)
+    for other, precise in newer:
+        run(["cargo", "update", "-q", "-p", other, "--precise", precise], source)
 
 
 def play(
@@ -64,6 +76,7 @@ def play(
     *,
     features: Sequence[str] = (),
     without: Sequence[str] = (),
+    is_ignoring: bool = True,
     output: Path,
 ) -> dict[str, Outcome]:
     """Build the tests in these files and run them, one at a time.
@@ -75,6 +88,7 @@ def play(
         environment: what the tests are told, beside the environment of this process.
         features: those of the crate beside its default ones.
         without: parts of names of tests that are not run.
+        is_ignoring: leave out those that are marked `#[ignore]`.
         output: gets what they print.
 
     Returns:
@@ -92,7 +106,8 @@ def play(
         ",".join(features),
     ]
     command += [word for file in files for word in ("--test", file)]
-    asked = [*words, *(word for one in without for word in ("--skip", one))]
+    marked = [] if is_ignoring else ["--include-ignored"]
+    asked = [*marked, *words, *(word for one in without for word in ("--skip", one))]
     with output.open("w") as sink:
         subprocess.run(
             [*command, "--", "--test-threads", "1", *asked],

@@ -29,7 +29,7 @@ def play(folder: Path, words: list[str]) -> dict[str, Outcome]:
         words: parts of names; none for all.
     """
     source, data = folder / "source", folder / "data"
-    crate_suite.fetch("rskafka", VERSION, source)
+    crate_suite.fetch("rskafka", VERSION, source, crate_suite.RSASL)
     add_users(data, USERS)
     listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
     with running(data, "--listeners", listeners, "--no-auto-create-topics") as daemon:

@@ -41,7 +41,7 @@ def play(folder: Path, words: list[str], *, is_quick: bool) -> dict[str, Outcome
         is_quick: without those of a million records.
     """
     source = folder / "source"
-    crate_suite.fetch("samsa", VERSION, source)
+    crate_suite.fetch("samsa", VERSION, source, crate_suite.RSASL)
     files = FILES if is_quick else (*FILES, *LONG)
     texts = {file: file.read_text() for file in (source / "tests").glob("*.rs")}
     assert any(PORT in text for text in texts.values()), "the tests are not as they were"

@@ -236,6 +236,24 @@ def test_the_file_of_an_idle_log_that_is_cut_where_it_is_leaves_a_gap(*, is_park
     assert [found for found in readable(again) if found < 3] == [0]
 
 
+def test_what_lies_in_front_of_a_cut_is_read_also_where_nothing_is_repaired_for_now() -> None:
+    disk = TreacherousStorage()
+    config = TopicConfig({"segment.records": "5", "index.interval.bytes": "4096"})
+    _, handler = partition_on(disk, config)
+    for _ in range(6):
+        append(handler, batch_of(bytes(4_200)))
+    handler.sync()
+    (row,) = (handler.sealed_row(number) for number in handler.sealed_numbers())
+    assert row is not None
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 6)
+    disk.open(handler._log.paths.log(row.number)).truncate(row.size // 2)
+    assert offsets_in(read_once(handler, 0)) == [0, 1]
+    with pytest.raises(CorruptSegment):
+        read_once(handler, 2)
+
+
 @pytest.mark.parametrize("config", [SMALL, DISK])
 @pytest.mark.parametrize("how", ["removed", "replaced by its beginning", "cut"])
 @pytest.mark.parametrize("written", ["by nobody", "with one record", "into the next segment"])
@@ -300,6 +318,30 @@ def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_o
     again = manager_on(disk.after_kill()).get_handler("t", 0)
     assert again.log_end_offset >= 2
     assert readable(again) == ([0, 1] if config is SMALL else [])
+
+
+def test_a_stop_keeps_the_frames_of_a_file_that_it_cannot_look_at() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    for n in range(2):
+        write(handler, n)
+    handler.sync()
+    assert handler._log.park()
+    active = handler._log.active
+    disk.open(active.path).truncate(active.positions[1])
+    plain = disk.open
+
+    def opened(path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if path == active.path:
+            raise OSError(errno.EIO, "planted", path)
+        return plain(path, create=create, read_only=read_only)
+
+    with patch.object(disk, "open", opened):
+        with pytest.raises(PartitionReadOnly):
+            write(handler, 2)
+        with suppress(ExceptionGroup):
+            manager.close()
+    assert readable(manager_on(disk.after_kill()).get_handler("t", 0)) == [0, 1]
 
 
 def test_a_file_of_which_the_disk_does_not_say_how_long_it_is_is_closed_again() -> None:

@@ -339,6 +339,10 @@ def test_without_fdatasync_the_drive_is_told_to_flush_where_it_can_be(
 
 class AdvisedFile(MemoryFile):
     asked: list[tuple[str, Advice]]
+    is_cached = True
+
+    def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
+        return super().pread_nowait(buffer, position) if self.is_cached else None
 
     def advise(self, advice: Advice) -> None:
         self.asked.append((self.path, advice))
@@ -358,7 +362,10 @@ class AdvisedStorage(MemoryStorage):
         return file
 
 
-def test_a_read_in_a_lane_that_ends_a_segment_has_the_disk_read_the_next_one() -> None:
+def test_a_read_in_a_lane_that_ends_a_segment_has_the_disk_read_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AdvisedFile, "is_cached", False)
     storage = AdvisedStorage()
     with SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1) as log:
         for i in range(60):

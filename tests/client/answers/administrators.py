@@ -296,10 +296,10 @@ async def _answered(story: Story, errand: Errand, got: Any, call: Any) -> None: 
     again = await story.again(f"{errand.name} again", call)
     if isinstance(got, Failed) or not errand.is_steady:
         return
-    deed = story.fault.deed
-    if isinstance(deed, Code) and "partitions" in deed.place and story.fault.key == ApiKey.METADATA:
+    fault = story.fault
+    if fault.key == ApiKey.METADATA and any("partitions" in each.place for each in fault.codes):
         return  # a partition without a leader is described as that
-    if isinstance(deed, Code | Cut | Throttled | Silent | Miscounted):
+    if all(isinstance(d, Code | Cut | Throttled | Silent | Miscounted) for d in fault.deeds):
         story.check(got == again, f"answered with {got!r:.300}, and it is {again!r:.300}")
 
 
@@ -313,13 +313,13 @@ async def _changed(
     assert errand.is_done is not None
     with Admin(story.stage.broker.address) as direct:
         is_done = errand.is_done(direct, story.name)
-        deed = story.fault.deed
-        is_hidden = story.door.has_lied or (isinstance(deed, Code) and deed.is_done)
+        is_hidden = story.door.has_lied or any(each.is_done for each in story.fault.codes)
         if not isinstance(got, Failed):
             story.check(is_done, "told as done, and it is not")
         elif isinstance(got.error, BrokerError) and not is_hidden:
             story.check(not is_done, f"refused with {got.error!r}, and it is done")
         if story.fault.key == errand.key and story.door.happened:
+            deed = story.fault.deed
             may_be_done = isinstance(deed, Silent | Miscounted) or (
                 isinstance(deed, Cut) and deed.where != "before"
             )

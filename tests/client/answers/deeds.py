@@ -110,24 +110,50 @@ class Fault:
     key: of the api.
     nth: from the how-manieth request of it on, from 1.
     times: how often; None: until all is well.
+    then: what is done to the one behind these.
     """
 
     key: ApiKey
     deed: Deed
     nth: int = 1
     times: int | None = 1
+    then: Deed | None = None
+
+    @property
+    def deeds(self) -> list[Deed]:
+        return [self.deed] if self.then is None else [self.deed, self.then]
+
+    @property
+    def codes(self) -> list[Code]:
+        return [deed for deed in self.deeds if isinstance(deed, Code)]
 
     @property
     def passes(self) -> bool:
         """Whether it is soon over, and says so."""
-        is_for_now = isinstance(self.deed, Cut | Throttled) or (
-            isinstance(self.deed, Code) and self.deed.code.retryable
+        # A broker has no such answer about its versions.
+        return (
+            self.times is not None
+            and self.key != ApiKey.API_VERSIONS
+            and all(
+                isinstance(deed, Cut | Throttled)
+                or (isinstance(deed, Code) and deed.code.retryable)
+                for deed in self.deeds
+            )
         )
-        return self.times is not None and is_for_now
+
+    def of(self, number: int) -> Deed | None:
+        """What is done to the answer of this request of the api, from 1."""
+        behind = number - self.nth
+        if behind < 0:
+            return None
+        if self.times is None or behind < self.times:
+            return self.deed
+        return self.then if behind == self.times else None
 
     def __str__(self) -> str:
         often = "for ever" if self.times is None else f"{self.times} times"
-        return f"{self.key.name} from the {self.nth}. on, {often}: {self.deed}"
+        then = "" if self.then is None else f", then {self.then}"
+        return f"{self.key.name} from the {self.nth}. on, {often}: {self.deed}{then}"
 
 
 def places(key: ApiKey, *, what: Literal["codes", "rows"]) -> list[Place]:

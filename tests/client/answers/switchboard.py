@@ -32,7 +32,7 @@ from segbroker.protocol.headers import (
 from segbroker.protocol.messages_core import ProduceRequest
 from segbroker.protocol.schema import Message
 
-from .deeds import Code, Cut, Deed, Fault, Miscounted, Silent, apply
+from .deeds import Code, Cut, Deed, Emptied, Fault, Miscounted, Missing, Silent, apply
 
 # What is answered without being asked of the broker, where it is answered with an error.
 CHANGES: Final = frozenset(
@@ -120,12 +120,7 @@ class Door:
         """What is done to the answer of this request, which is the next of its api."""
         self.seen[key] += 1
         fault = self.fault
-        if fault is None or key != fault.key:
-            return None
-        number = self.seen[key] - fault.nth
-        if number < 0 or (fault.times is not None and number >= fault.times):
-            return None
-        return fault.deed
+        return fault.of(self.seen[key]) if fault is not None and key == fault.key else None
 
     async def serve(self, client: trio.SocketStream) -> None:
         self.open_count += 1
@@ -159,7 +154,10 @@ class Door:
         header = parse_request_header(frame)
         deed = self._deed(header.api_key)
         asked = _Asked(header, deed)
-        if isinstance(deed, Code) and not deed.is_done and header.api_key in CHANGES:
+        is_undone = isinstance(deed, Emptied | Missing) or (
+            isinstance(deed, Code) and not deed.is_done
+        )
+        if is_undone and header.api_key in CHANGES:
             async with await _reached(self.board.stranger) as stranger:
                 await stranger.send_all(_SIZE.pack(len(frame)) + frame)
                 told = await _frame(stranger)
