@@ -488,6 +488,11 @@ class DiskHandler(MendingPartition):
             return ceiling if self._log.recovery_point < end_offset else None
         return self.ceiling
 
+    @property
+    def acks_unsynced(self) -> bool:
+        """Whether something is acknowledged before its sync, or was by another class and waits."""
+        return self._reserved is not None
+
     def _tell_failure(self, error: StorageError) -> None:
         if self.on_failure is not None:
             self.on_failure(self, error)

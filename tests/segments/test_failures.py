@@ -442,6 +442,26 @@ def test_a_stop_behind_a_full_disk_says_where_the_log_ends(config: TopicConfig, 
     assert handler.log_end_offset >= 2, "no offset is given again"
 
 
+def test_a_stop_behind_a_full_disk_vouches_for_nothing_that_another_class_left_unsynced() -> None:
+    disk = TreacherousStorage()
+    memory = {"durability": "memory", "on.corruption": "refuse"}
+    manager, handler = partition_on(disk, TopicConfig(memory))
+    write(handler, 0)
+    handler.sync()
+    write(handler, 1)
+    lacks = DiskFull("t", 0, OSError(errno.EMFILE, "planted"))
+    with patch.object(DiskHandler, "sync", side_effect=lacks), pytest.raises(StorageError):
+        manager.alter_topic("t", {**memory, "durability": "fsync"})
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 2)
+    disk.full = False
+    manager.close()
+    again = manager_on(disk.after_power_cut())
+    assert readable(again.get_handler("t", 0)) == [0]
+    assert [row.reason for row in again.report.rows if row.what == "gap"] == ["lost_tail"]
+
+
 @pytest.mark.parametrize("before", [3, 4])
 def test_what_the_wal_has_not_of_a_directory_that_was_removed_is_told(before: int) -> None:
     disk = MemoryStorage()
