@@ -392,7 +392,7 @@ class GroupReading:
         going = self._leaving.intersection(partitions)
         if not going:
             return
-        commit = self._commits.once(self._commits.gone_past(going))
+        commit = self._commits.by_member(self._commits.gone_past(going))
         call = self._engine.call(commit, self._now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
         self._last_commits.update(dict.fromkeys(going, call))
         # However it went: a heartbeat hears it too when all is lost.
@@ -520,15 +520,13 @@ class GroupReading:
             self._parting.resolve(None)
 
     def _part(self, patient: bool) -> Call[None]:
-        coordinator = self.membership.coordinator
         offsets = self._commits.gone_past(self._owned - self._overdue)
-        topic_ids = self._commits.topics_of(offsets)
-        commit = commit_offsets(coordinator, self.membership.metadata, offsets, topic_ids)
+        member = self.membership.metadata
         goodbye = self.membership.end("closed")
         if patient:
-            last = self._engine.call(
-                self._last_commit(commit), self._now_ms, timeout_ms=LAST_COMMIT_MS
-            )
+            # Where it fails the next owner reads it again.
+            commit = self._commits.by_member(offsets, member)
+            last = self._engine.call(commit, self._now_ms, timeout_ms=LAST_COMMIT_MS)
             yield Until(last)
             # Behind a commit that is not answered it would wait, on their connection.
             lane = GROUP if isinstance(last.error, TimedOut) else CONTROL
@@ -536,14 +534,10 @@ class GroupReading:
                 yield from goodbye(lane)
         else:
             # Both are sent at once, in this order.
-            calls = (commit, goodbye(CONTROL))
+            topic_ids, coordinator = self._commits.topics_of(offsets), self.membership.coordinator
+            calls = (commit_offsets(coordinator, member, offsets, topic_ids), goodbye(CONTROL))
             for done in [self._engine.call(call, self._now_ms) for call in calls]:
                 yield Until(done)
-
-    def _last_commit(self, commit: Call[None]) -> Call[None]:
-        """Where it fails the next owner reads it again."""
-        yield from self._commits.settled()
-        yield from commit
 
     # The engine's side.
 

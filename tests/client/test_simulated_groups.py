@@ -280,6 +280,21 @@ def test_commits_that_are_refused_for_long_are_told(monkeypatch: pytest.MonkeyPa
     assert notice.text.startswith("offsets of group 'g' were committed after ")
 
 
+def test_commits_are_said_to_be_made_when_one_is() -> None:
+    """And not when the broker refuses for another reason: it does not tell the caller of that."""
+    world = GroupWorld(8, partitions=2, records=20)
+    absences = world.start().reading.engine.network.absences
+    for_now, rebalancing = ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REBALANCE_IN_PROGRESS
+    world.commit_refusals = [for_now] * 60 + [rebalancing] + [for_now] * 60
+    world.run(lambda: not world.commit_refusals)
+    (notice,) = absences.take()
+    assert "cannot be committed, still trying" in notice.text
+    world.run(lambda: len(world.committed) == 2)
+    world.passes(10_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("offsets of group 'g' were committed after ")
+
+
 def test_who_could_not_be_told_in_time_where_the_group_stands_asks_again() -> None:
     world = GroupWorld(10, partitions=2, records=20)
     world.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1_000
@@ -571,8 +586,11 @@ def test_who_closes_leaves_the_group_though_its_last_commit_is_not_answered(
     assert not world.group.members
 
 
+@pytest.mark.parametrize("what", ["cut", "refused"])
 @pytest.mark.parametrize("when", ["closed", "given up"])
-def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(when: str) -> None:
+def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(
+    when: str, what: str
+) -> None:
     """Nothing is due between two heartbeats; the commit has to be said twice."""
     world = GroupWorld(5, partitions=2, records=20)
     member = world.start(commit_interval_ms=60_000, heartbeat_interval_ms=10_000)
@@ -582,7 +600,10 @@ def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(whe
     if when == "given up":
         group.take_over([], world.now_ms)
     world.now_ms += 8_000
-    world.to_cut[OffsetCommitRequest.message_key] = 1
+    if what == "cut":
+        world.to_cut[OffsetCommitRequest.message_key] = 1
+    else:
+        world.commit_refusals = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR]
     if when == "closed":
         group.closing(world.now_ms)
         call = group.goodbye(world.now_ms, patient=True)
@@ -653,6 +674,33 @@ def test_a_last_commit_is_not_undone_by_one_that_is_sent_again() -> None:
     done = engine.call(group.goodbye(world.now_ms, patient=True), world.now_ms)
     world.run(lambda: done.done)
     assert world.committed[TOPIC, 0] == len(world.processed) - 1
+
+
+def test_a_last_commit_is_not_undone_by_one_that_was_refused_for_now(
+    kind: type[GroupWorld], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of another task, to be tried again while the broker has the last one."""
+    world = kind(5, partitions=1, records=40)
+    member = world.start(commit_interval_ms=10**9)
+    world.run(lambda: len(world.processed) > 10)
+    member.busy_until_ms = world.now_ms + 60_000
+    engine, group = member.reading.engine, member.reading.group
+    world.commit_refusals = [ErrorCode.KAFKA_STORAGE_ERROR]
+    engine.call(member.reading.commit({(TOPIC, 0): 3}), world.now_ms)
+    world.run(lambda: not world.commit_refusals)
+    answer = world._answer_group
+
+    def slow(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
+        if not isinstance(request, OffsetCommitRequest):
+            return answer(request, reply, client_id)
+        return answer(request, lambda m: world._at(world.now_ms + 1_000, lambda: reply(m)), "")
+
+    monkeypatch.setattr(world, "_answer_group", slow)
+    group.closing(world.now_ms)
+    done = engine.call(group.goodbye(world.now_ms, patient=True), world.now_ms)
+    world.run(lambda: done.done)
+    assert world.committed[TOPIC, 0] == len(world.processed) - 1
+    assert not world.group.members
 
 
 def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:
