@@ -164,11 +164,11 @@ class ClassicMembership:
         """Whether the present generation lets members keep what they have while joining."""
         return self.protocol is None or is_cooperative(self.protocol)
 
-    def enter(self) -> None:
-        """Be a member from now on."""
+    def enter(self, *, not_before_ms: int = 0) -> None:
+        """Be a member from now on, or from then on."""
         if self.phase is Phase.OUT:
             self.phase = Phase.DUE
-            self._join_due_ms = 0
+            self._join_due_ms = not_before_ms
 
     def rejoin(self, reason: str) -> None:
         """Join once more: something has changed that the others must know of."""

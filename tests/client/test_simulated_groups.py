@@ -336,6 +336,20 @@ def test_who_was_not_told_where_the_group_stands_joins_when_it_asks_again(
     assert not world.refusals
 
 
+def test_who_is_never_told_where_the_group_stands_does_not_keep_the_others_busy(
+    kind: type[GroupWorld],
+) -> None:
+    """Each time that it is a member they rebalance, however often its caller asks."""
+    world = kind(11, partitions=2, records=20)
+    world.refusals = refusals = [ErrorCode.INVALID_REQUEST] * 1_000
+    member = world.start(instance_id="a")
+    member.expected = (InvalidRequest,)
+    world.passes(30_000)
+    assert 5 <= 1_000 - len(refusals) <= 20
+    refusals.clear()
+    world.run(lambda: len(set(world.processed)) == 40 and member.owned == {0, 1})
+
+
 @pytest.mark.parametrize("code", [30, 23], ids=["no right", "another protocol"])
 def test_a_member_that_was_refused_joins_when_it_asks_again(
     code: int, monkeypatch: pytest.MonkeyPatch
