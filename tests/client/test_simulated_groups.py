@@ -373,6 +373,28 @@ def test_a_member_that_was_refused_joins_when_it_asks_again(
     world.run(world.is_settled)
 
 
+def test_a_member_that_is_always_refused_does_not_keep_its_broker_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often its caller asks."""
+    world = GroupWorld(11, partitions=2, records=20)
+    group = type(world.group)
+    join, refusals = group.join, [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 1_000
+
+    def refusing(self: Group, now_ms: int, joining: Joining, done: OnJoined) -> None:
+        if refusals:
+            done(Joined(refusals.pop(), joining.member_id))
+        else:
+            join(self, now_ms, joining, done)
+
+    monkeypatch.setattr(group, "join", refusing)
+    world.start().expected = (GroupAuthorizationFailed,)
+    world.passes(10_000)
+    assert 10 <= 1_000 - len(refusals) <= 40
+    refusals.clear()
+    world.run(world.is_settled)
+
+
 def test_who_may_be_a_member_again_is_the_one_that_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its right was taken for a moment: the group has it still, and would wait for its session."""
     world = GroupWorld(11, partitions=2, records=20)
