@@ -50,8 +50,10 @@ from .records import TopicPartition
 from .refusals import of_committing
 from .settings import GroupSettings
 
-# A commit of what is given up may take this long; then it is given up without.
+# A commit by itself may take this long, and this part of the time that a rebalance has: it goes
+# before each join, and what is given up goes behind it, with it or without.
 COMMIT_TIMEOUT_MS = 5_000
+COMMIT_PART = 4
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
 # Of the topics that offsets are of; zero where that is not known.
@@ -154,6 +156,11 @@ class Commits:
                 continue
             found[tp] = CommittedOffset(offset, state.position_epoch)
         return found
+
+    @property
+    def timeout_ms(self) -> int:
+        """Of one by itself."""
+        return min(COMMIT_TIMEOUT_MS, self._settings.rebalance_timeout_ms // COMMIT_PART)
 
     def by_member(self, offsets: Offsets, last_as: GroupMetadata | None = None) -> Call[None]:
         """Behind those that were asked for before, in the generation that is present then; again
@@ -344,7 +351,7 @@ class Commits:
             self._refusals.refused(self._failed, now_ms)
         if offsets:
             self.is_running = True
-            call = self._engine.call(self.by_member(offsets), now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
+            call = self._engine.call(self.by_member(offsets), now_ms, timeout_ms=self.timeout_ms)
             call.on_done(lambda: self._done(call))
 
     def _done(self, call: Completion[None]) -> None:

@@ -46,7 +46,7 @@ from .errors import (
     TopicAuthorizationFailed,
 )
 from .fetching import Fetching
-from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
+from .group_commits import Commits, Offsets
 from .group_events import Event, Events, Listener, News
 from .group_offsets import commit_offsets
 from .group_starts import GroupStarts
@@ -401,7 +401,7 @@ class GroupReading:
         if not going:
             return
         commit = self._commits.by_member(self._commits.gone_past(going))
-        call = self._engine.call(commit, self._now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
+        call = self._engine.call(commit, self._now_ms, timeout_ms=self._commits.timeout_ms)
         self._last_commits.update(dict.fromkeys(going, call))
         # However it went: a heartbeat hears it too when all is lost.
         call.on_done(lambda: self._let_go(call))

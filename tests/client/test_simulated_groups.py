@@ -280,6 +280,20 @@ def test_commits_that_are_refused_for_long_are_told(monkeypatch: pytest.MonkeyPa
     assert notice.text.startswith("offsets of group 'g' were committed after ")
 
 
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "sticky"])
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
+def test_who_cannot_commit_joins_in_time_all_the_same(code: ErrorCode, strategy: str) -> None:
+    """However short the time is that a rebalance has."""
+    world = GroupWorld(8, partitions=2, records=20)
+    members = [world.start(strategy, rebalance_timeout_ms=4_000)]
+    membership = members[0].reading.group.membership
+    world.run(lambda: len(world.processed) > 5)
+    first_id, world.commit_refusals = membership.member_id, [code] * 100_000
+    members.append(world.start(strategy, rebalance_timeout_ms=4_000))
+    world.run(lambda: all(len(member.owned) == 1 for member in members))
+    assert membership.member_id == first_id
+
+
 def test_commits_are_said_to_be_made_when_one_is() -> None:
     """And not when the broker refuses for another reason: it does not tell the caller of that."""
     world = GroupWorld(8, partitions=2, records=20)
