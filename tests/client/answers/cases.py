@@ -44,7 +44,7 @@ from .switchboard import CHANGES
 
 END_S: Final = 120
 """What a story may take at most; then it hangs."""
-QUIET_S: Final = 10
+QUIET_S: Final = 60
 
 ANYBODY: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA)
 TRANSACTIONS: Final = (

@@ -27,7 +27,6 @@ ALL: Final = PARTITIONS * COUNT
 POLLS: Final = 4
 FINAL: Final = (FencedInstanceId, GroupAuthorizationFailed, TopicAuthorizationFailed)
 """What ends a membership for good."""
-PATIENT_POLLS: Final = 60
 
 
 class Seen:
@@ -76,7 +75,7 @@ async def reads(story: Story) -> None:
     await story.step("times", lambda: kit.do(consumer.offsets_for_times({(topic, 0): 0})))
     await story.step("partitions", lambda: kit.do(consumer.partitions_for(topic)))
     story.heal()
-    for _ in range(PATIENT_POLLS):
+    for _ in story.stage.polls:
         if consumer.is_at_end:
             break
         seen.take(await story.step("poll, when all is well", poll))
@@ -87,7 +86,7 @@ async def reads(story: Story) -> None:
     for partition in range(PARTITIONS):
         await story.again("seek", partial(_called, kit, consumer.seek, topic, partition, "start"))
     once_more = Seen(story)
-    for _ in range(PATIENT_POLLS):
+    for _ in story.stage.polls:
         if len(once_more.all) == ALL:
             break
         once_more.take(await story.again("poll again", poll))
@@ -110,7 +109,7 @@ async def _member(story: Story, **options: Any) -> None:  # noqa: ANN401
         **options,
     }
     if settings.get("group_protocol") != "consumer":
-        settings |= {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 50}
+        settings |= {"session_timeout_ms": story.stage.session_ms, "heartbeat_interval_ms": 50}
     consumer = kit.consumer(story.address, topic, **settings)
     seen = Seen(story, may_repeat=True)
     said: dict[int, int] = {}
@@ -139,7 +138,7 @@ async def _member(story: Story, **options: Any) -> None:  # noqa: ANN401
     await story.step("committed", lambda: kit.do(consumer.committed((topic, 0))))
     await story.step("lag", lambda: _called(kit, consumer.lag))
     story.heal()
-    for _ in range(PATIENT_POLLS):
+    for _ in story.stage.polls:
         if len(seen.all) == ALL:
             break
         got = await story.step("poll, when all is well", poll)
@@ -193,7 +192,7 @@ async def _rest(story: Story, settings: dict[str, Any]) -> set[tuple[int, int]]:
     begun = _committed(story)
     seen.next |= {p: begun.get(p, 0) for p in range(PARTITIONS)}
     await story.open("open the next", consumer)
-    for _ in range(PATIENT_POLLS):
+    for _ in story.stage.polls:
         if consumer.is_at_end:
             break
         got = await story.again("poll of the next", lambda: kit.do(consumer.poll(5, 200)))
@@ -233,7 +232,7 @@ async def transforms(story: Story) -> None:
         "auto_commit": False,
         "stop_at_end": True,
         "fetch_wait_ms": 50,
-        "session_timeout_ms": 3_000,
+        "session_timeout_ms": story.stage.session_ms,
         "heartbeat_interval_ms": 50,
         "rebalance_timeout_ms": 2_000,
     }

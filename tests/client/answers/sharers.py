@@ -5,7 +5,7 @@ from typing import Any
 
 from segbroker.client import AcknowledgeFailed, Admin, BrokenError
 
-from .consumers import ALL, PATIENT_POLLS, POLLS
+from .consumers import ALL, POLLS
 from .producers import fill
 from .story import Failed, Story
 
@@ -14,9 +14,10 @@ async def shares(story: Story) -> None:
     kit, topic = story.kit, story.name
     story.is_idempotent = False  # what was said of a record is said once
     fill(story, ALL // 2)
+    lock = {"share.record.lock.duration.ms": str(story.stage.lock_ms)}
     with Admin(story.stage.broker.address) as admin:
         admin.alter_share_offsets(story.name, {(topic, 0): 0, (topic, 1): 0})
-        admin.alter_group_config(story.name, {"share.record.lock.duration.ms": "1000"})
+        admin.alter_group_config(story.name, lock)
     settings: dict[str, Any] = {"group": story.name, "fetch_wait_ms": 50, "acquire": "records"}
     seen: set[tuple[int, int]] = set()
     over: set[tuple[int, int]] = set()
@@ -64,7 +65,7 @@ async def shares(story: Story) -> None:
         take(got)
         await committed("commit")
     story.heal()
-    for _ in range(PATIENT_POLLS):
+    for _ in story.stage.polls:
         if len(seen) == ALL:
             break
         got = await story.step("poll, when all is well", poll)

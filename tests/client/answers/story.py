@@ -1,5 +1,6 @@
 """The steps of one client, what came of each, and what is wrong with that.
 
+Clock      of the clients: it may go ahead
 stage      brokers, switchboard, names: what all stories share
 Story      one of them: its client goes through a door of its own
 """
@@ -19,6 +20,7 @@ from segbroker.client import (
     ProducerFenced,
     Record,
     SegbrokerError,
+    clock,
     settings,
     share_settings,
 )
@@ -45,14 +47,48 @@ SLACK_S: Final = 20
 """What a busy machine may take besides."""
 
 
+class Clock:
+    """Of the clients, instead of waiting: a limit is over when it is to be, and on no machine
+    before."""
+
+    def __init__(self) -> None:
+        self._ahead_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns() + self._ahead_ns
+
+    def leap(self, ms: int) -> None:
+        """So much time passes."""
+        self._ahead_ns += ms * 1_000_000
+
+
 @dataclass
 class Stage:
-    """See the module."""
+    """See the module.
+
+    What a broker waits for has a share of the limit: a patient stage drops no member, and gives no
+    record to the next, because the machine stood still.
+    """
 
     broker: EmbeddedBroker
     board: Switchboard
     limit_ms: int
+    clock: Clock
     numbers: Iterator[int] = field(default_factory=count)
+
+    @property
+    def session_ms(self) -> int:
+        return self.limit_ms * 3 // 4
+
+    @property
+    def lock_ms(self) -> int:
+        """Of a shared record."""
+        return self.limit_ms // 4
+
+    @property
+    def polls(self) -> range:
+        """Of 200 ms each, as long as what has to come may take."""
+        return range(self.limit_ms * 3 // 200)
 
 
 @contextmanager
@@ -71,8 +107,9 @@ def stage(limit_ms: int = LIMIT_MS) -> Iterator[Stage]:
         EmbeddedBroker(auto_create_topics=False, log_level="error", **guarded) as stranger,
         Switchboard(_address(broker), _address(stranger)) as board,
         _impatient(limit_ms, but=broker.address),
+        patch.object(clock, "monotonic_ns", (passing := Clock()).monotonic_ns),
     ):
-        yield Stage(broker, board, limit_ms)
+        yield Stage(broker, board, limit_ms, passing)
 
 
 def _address(broker: EmbeddedBroker) -> tuple[str, int]:

@@ -65,7 +65,7 @@ CHANGES: Final = frozenset(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     }
 )
-_START_S: Final = 10
+_START_S: Final = 60
 _SIZE: Final = struct.Struct(">i")
 _RESET: Final = struct.pack("ii", 1, 0)
 
@@ -122,6 +122,10 @@ class Door:
         fault = self.fault
         return fault.of(self.seen[key]) if fault is not None and key == fault.key else None
 
+    def _happens(self) -> None:
+        self.happened += 1
+        self.board.happens()
+
     async def serve(self, client: trio.SocketStream) -> None:
         self.open_count += 1
         try:
@@ -141,7 +145,7 @@ class Door:
                 while (frame := await _frame(client)) is not None:
                     asked = await self._asked(frame)
                     if isinstance(asked.deed, Cut) and asked.deed.where == "before":
-                        self.happened += 1
+                        self._happens()
                         _reset(client)
                         break
                     if asked.told is None:
@@ -182,17 +186,18 @@ class Door:
                 deed = asked.deed
                 is_silent = is_silent or isinstance(deed, Silent)
                 if is_silent:  # for the rest of the connection: answers come in order
-                    self.happened += 1
+                    self._happens()
                     continue
                 if isinstance(deed, Cut):
-                    self.happened += 1
+                    self._happens()
                     data = _SIZE.pack(len(frame)) + frame
                     if deed.where == "within":
                         await client.send_all(data[: max(1, int(len(data) * deed.share))])
                     _reset(client)
                     break
                 data, has_happened = self._meddled(frame, asked)
-                self.happened += has_happened
+                if has_happened:
+                    self._happens()
                 if has_happened and asked.told is None and isinstance(deed, Code):
                     self.has_lied = self.has_lied or not deed.is_done
                 await client.send_all(data)
@@ -274,7 +279,13 @@ def _reset(stream: trio.SocketStream) -> None:
 
 
 class Switchboard:
-    """Doors to a broker."""
+    """Doors to a broker.
+
+    Attributes:
+        happens: called, in the switchboard's thread, before the client hears of something done.
+    """
+
+    happens: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, broker: Address, stranger: Address) -> None:
         self.broker = broker
