@@ -92,6 +92,9 @@ class ClassicMembership:
         self._given: tuple[TopicPartition, ...] = ()
         self._backoff = engine.backoff()
         self._join_due_ms = 0
+        # Not before this it tries again behind a refusal that does not pass, however often it is
+        # told to.
+        self._again_ms = 0
         # Since when it tries to join, if it does; and how often it was refused since.
         self._trying_since_ms: int | None = None
         self._refusals = 0
@@ -164,11 +167,11 @@ class ClassicMembership:
         """Whether the present generation lets members keep what they have while joining."""
         return self.protocol is None or is_cooperative(self.protocol)
 
-    def enter(self) -> None:
-        """Be a member from now on."""
+    def enter(self, *, not_before_ms: int = 0) -> None:
+        """Be a member from now on, or from then on."""
         if self.phase is Phase.OUT:
             self.phase = Phase.DUE
-            self._join_due_ms = 0
+            self._join_due_ms = max(self._again_ms, not_before_ms)
 
     def rejoin(self, reason: str) -> None:
         """Join once more: something has changed that the others must know of."""
@@ -514,6 +517,7 @@ class ClassicMembership:
                 self._again(self._backoff.next_delay_ms())
                 self._notice_time(error)
             case _:
+                self._again_ms = now_ms + self._backoff.next_delay_ms()
                 member_id = self.member_id
                 goodbye = self.end(str(error))
                 if isinstance(error, BrokerError):

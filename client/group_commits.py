@@ -7,12 +7,12 @@
 
 One at a time, in the order in which they were asked for: a commit that is sent again after a lost
 connection, or overtaken, would undo one that was made meanwhile.  One that was refused during a
-rebalance lets others go first, and then leaves out what those have committed, and offsets of topics
-that were made again meanwhile.  What is committed already is not committed again.  A commit that
-comes too late is refused by the broker, or here, and nobody is hurt: the successor begins where the
-last one that counted stands.  Here, if its partition went and came back meanwhile, or since the
-caller was last here; and if it is for all that the caller was handed, and some of that was lost
-since (0400).
+rebalance, or for now, lets others go first, the last one too, and then leaves out what those have
+committed, and offsets of topics that were made again meanwhile.  What is committed already is not
+committed again.  A commit that comes too late is refused by the broker, or here, and nobody is
+hurt: the successor begins where the last one that counted stands.  Here, if its partition went and
+came back meanwhile, or since the caller was last here; and if it is for all that the caller was
+handed, and some of that was lost since (0400).
 
 By KIP-848 the epoch of a member may have risen without its knowing: a commit that is refused for
 that (StaleMemberEpoch) is made again until the member has heard of it, or that it is none.
@@ -50,8 +50,10 @@ from .records import TopicPartition
 from .refusals import of_committing
 from .settings import GroupSettings
 
-# A commit of what is given up may take this long; then it is given up without.
+# A commit by itself may take this long, and this part of the time that a rebalance has: it goes
+# before each join, and what is given up goes behind it, with it or without.
 COMMIT_TIMEOUT_MS = 5_000
+COMMIT_PART = 4
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
 # Of the topics that offsets are of; zero where that is not known.
@@ -102,7 +104,7 @@ class Commits:
         # What went since without a commit of what the caller was handed of it.
         self._lost: TopicPartition | None = None
         self._due_ms = 0
-        # Why the last one by itself has failed, to be tried again.
+        # Why the last one by itself has failed, to be tried again; None: the broker took one since.
         self._failed: SegbrokerError | None = None
         self._refusals = of_committing(settings.group_id, engine.network.absences.say)
 
@@ -155,16 +157,28 @@ class Commits:
             found[tp] = CommittedOffset(offset, state.position_epoch)
         return found
 
-    def once(self, offsets: Offsets) -> Call[None]:
-        """One try, behind those that were asked for before, in the generation that is present
-        then."""
+    @property
+    def timeout_ms(self) -> int:
+        """Of one by itself."""
+        return min(COMMIT_TIMEOUT_MS, self._settings.rebalance_timeout_ms // COMMIT_PART)
+
+    def by_member(self, offsets: Offsets, last_as: GroupMetadata | None = None) -> Call[None]:
+        """Behind those that were asked for before, in the generation that is present then; again
+        while it is refused for now.  last_as: at the end, who the member was until then."""
         topic_ids = self.topics_of(offsets)
+        backoff = self._engine.backoff()
         with self._one_more() as number:
             while True:
                 try:
-                    yield from self._try(offsets, number, number, topic_ids)
+                    yield from self._try(offsets, number, number, topic_ids, last_as)
                 except StaleMemberEpoch as exc:
+                    if last_as is not None:
+                        raise
                     yield self._until_told(exc)
+                except BrokerError as exc:
+                    if not is_for_now(exc):
+                        raise
+                    yield Pause(backoff.next_delay_ms(), exc)
                 else:
                     return
 
@@ -208,7 +222,14 @@ class Commits:
             if not self._pending_count:
                 self._made.clear()
 
-    def _try(self, offsets: Offsets, number: int, since: int, topic_ids: TopicIds) -> Call[None]:
+    def _try(
+        self,
+        offsets: Offsets,
+        number: int,
+        since: int,
+        topic_ids: TopicIds,
+        last_as: GroupMetadata | None = None,
+    ) -> Call[None]:
         done = Completion[None]()
         self._queue.append(done)
         try:
@@ -220,9 +241,10 @@ class Commits:
                 for tp, stands in offsets.items()
                 if made.get(tp, 0) < number and not self._is_another(tp, topic_ids)
             }
-            self._check_own(left, since)
+            if last_as is None:
+                self._check_own(left, since)
             coordinator = self._membership.coordinator
-            yield from commit_offsets(coordinator, self._member(), left, topic_ids)
+            yield from commit_offsets(coordinator, last_as or self._member(), left, topic_ids)
             made.update(dict.fromkeys(left, number))
             self._note(left)
         except UnknownTopicId:
@@ -238,12 +260,9 @@ class Commits:
         owned, gone = self._owned, self._gone
         _refuse({tp for tp in offsets if tp not in owned or gone.get(tp, 0) > since})
 
-    def settled(self) -> Call[None]:
-        """Wait until no commit is under way."""
-        while self._queue:
-            yield Until(self._queue[0])
-
     def _note(self, offsets: Offsets) -> None:
+        if offsets:
+            self._failed = None
         for tp, stands in offsets.items():
             state = self._fetching.states.get(tp)
             if state is not None and not state.topics_ahead_count:
@@ -332,13 +351,13 @@ class Commits:
             self._refusals.refused(self._failed, now_ms)
         if offsets:
             self.is_running = True
-            call = self._engine.call(self.once(offsets), now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
+            call = self._engine.call(self.by_member(offsets), now_ms, timeout_ms=self.timeout_ms)
             call.on_done(lambda: self._done(call))
 
     def _done(self, call: Completion[None]) -> None:
         self.is_running = False
         self._wake_by(0)
-        error, self._failed = call.error, None
+        error = call.error
         if error is None:
             return
         if isinstance(error, SegbrokerError) and error.retryable:

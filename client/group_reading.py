@@ -46,7 +46,7 @@ from .errors import (
     TopicAuthorizationFailed,
 )
 from .fetching import Fetching
-from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
+from .group_commits import Commits, Offsets
 from .group_events import Event, Events, Listener, News
 from .group_offsets import commit_offsets
 from .group_starts import GroupStarts
@@ -64,6 +64,8 @@ LAST_COMMIT_MS = 4_000
 # How long who closes waits for a callback that another is in, and how often it looks.
 CALLBACK_MS = 4_000
 CALLBACK_LOOK_MS = 10
+# How long who is not told where to begin is no member, at most: it costs the others two rebalances.
+BEGIN_PAUSE_MAX_MS = 10_000
 NOT_ALLOWED: Final = (GroupAuthorizationFailed, TopicAuthorizationFailed)
 
 
@@ -128,6 +130,9 @@ class GroupReading:
             found=self._reads,
             failed=self._cannot_begin,
         )
+        # When it may be a member again that was not told where to begin.
+        self._begin_backoff = engine.backoff(BEGIN_PAUSE_MAX_MS)
+        self._begin_again_ms = 0
         # Given to us in the last generation, and not taken away since.
         self._given: set[TopicPartition] = set()
         # Being given up.
@@ -222,7 +227,7 @@ class GroupReading:
         """Who was away for too long, and is back, is a member again."""
         is_out = self.membership.phase is Phase.OUT and not self._is_closing
         if is_out and self._topics.is_wanted and self.error is None:
-            self.membership.enter()
+            self.membership.enter(not_before_ms=self._begin_again_ms)
             self._wake_by(0)
 
     def _wanted(self) -> set[str]:
@@ -293,6 +298,7 @@ class GroupReading:
 
     def _reads(self, wanted: list[TopicPartition]) -> None:
         """It is known where the group stands in these."""
+        self._begin_backoff.reset()
         self._hold(self._leaving.intersection(wanted), True)
         if self._on_assigned is not None:
             self._hold(wanted, True)
@@ -309,7 +315,9 @@ class GroupReading:
 
     def _cannot_begin(self, error: SegbrokerError) -> None:
         """It is left to the others; for good by who may not: each time that it joined they would
-        rebalance.  Else the next call asks again."""
+        rebalance.  Else the next call asks again, behind the goodbye and a back-off."""
+        goodbye_ms = self._now_ms + self._engine.settings.retry_backoff_ms
+        self._begin_again_ms = goodbye_ms + self._begin_backoff.next_delay_ms()
         self._engine.call(self._say_later(self.membership.end(str(error))), self._now_ms)
         self.lost(self._now_ms)
         if isinstance(error, NOT_ALLOWED):
@@ -392,8 +400,8 @@ class GroupReading:
         going = self._leaving.intersection(partitions)
         if not going:
             return
-        commit = self._commits.once(self._commits.gone_past(going))
-        call = self._engine.call(commit, self._now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
+        commit = self._commits.by_member(self._commits.gone_past(going))
+        call = self._engine.call(commit, self._now_ms, timeout_ms=self._commits.timeout_ms)
         self._last_commits.update(dict.fromkeys(going, call))
         # However it went: a heartbeat hears it too when all is lost.
         call.on_done(lambda: self._let_go(call))
@@ -520,15 +528,13 @@ class GroupReading:
             self._parting.resolve(None)
 
     def _part(self, patient: bool) -> Call[None]:
-        coordinator = self.membership.coordinator
         offsets = self._commits.gone_past(self._owned - self._overdue)
-        topic_ids = self._commits.topics_of(offsets)
-        commit = commit_offsets(coordinator, self.membership.metadata, offsets, topic_ids)
+        member = self.membership.metadata
         goodbye = self.membership.end("closed")
         if patient:
-            last = self._engine.call(
-                self._last_commit(commit), self._now_ms, timeout_ms=LAST_COMMIT_MS
-            )
+            # Where it fails the next owner reads it again.
+            commit = self._commits.by_member(offsets, member)
+            last = self._engine.call(commit, self._now_ms, timeout_ms=LAST_COMMIT_MS)
             yield Until(last)
             # Behind a commit that is not answered it would wait, on their connection.
             lane = GROUP if isinstance(last.error, TimedOut) else CONTROL
@@ -536,14 +542,10 @@ class GroupReading:
                 yield from goodbye(lane)
         else:
             # Both are sent at once, in this order.
-            calls = (commit, goodbye(CONTROL))
+            topic_ids, coordinator = self._commits.topics_of(offsets), self.membership.coordinator
+            calls = (commit_offsets(coordinator, member, offsets, topic_ids), goodbye(CONTROL))
             for done in [self._engine.call(call, self._now_ms) for call in calls]:
                 yield Until(done)
-
-    def _last_commit(self, commit: Call[None]) -> Call[None]:
-        """Where it fails the next owner reads it again."""
-        yield from self._commits.settled()
-        yield from commit
 
     # The engine's side.
 

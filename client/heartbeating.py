@@ -134,10 +134,11 @@ class HeartbeatingMember(ABC):
 
     # The engine's side.
 
-    def enter(self) -> None:
-        """Be a member from now on; once more: the subscription is another one."""
+    def enter(self, *, not_before_ms: int = 0) -> None:
+        """Be a member from now on, or from then on; once more: the subscription is another one."""
         if self.stage is Stage.OUT:
             self.stage = Stage.JOINING
+            self._again_ms = max(self._again_ms, not_before_ms)
         self._hurry()
 
     def _hurry(self) -> None:

@@ -75,8 +75,8 @@ class Membership(Protocol):
     def watched(self) -> Set[str]:
         """Topics that it looks at besides those of this member."""
 
-    def enter(self) -> None:
-        """Be a member from now on."""
+    def enter(self, *, not_before_ms: int = 0) -> None:
+        """Be a member from now on, or from then on."""
 
     def rejoin(self, reason: str) -> None:
         """Something has changed that the group must know of."""

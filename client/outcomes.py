@@ -60,11 +60,12 @@ from .transactions import Transactions
 VIEW_CODES = LEADER_CODES | {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.POLICY_VIOLATION}
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 # It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063), where
-# Kafka's broker has appended it and is not the leader any more, or where nobody knows what the
-# answer means.
+# Kafka's broker has appended it and is not the leader any more, where who passes requests on has
+# lost the broker behind it, or where nobody knows what the answer means.
 APPENDED_CODES = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,

@@ -5,7 +5,7 @@
 | open, and closed without a failure, damaged or not | its end, unless that is known already |
 | never opened since the start | the end that the WAL vouches for, if it does |
 | a sync failed, and acknowledged bytes are not there any more | what was reserved, in doubt |
-| else failed, and class `fsync` | below which offset all was acknowledged, whoever has it |
+| else failed, and all was acknowledged as `fsync` | below which offset, whoever has it |
 | else failed, while all of it was acknowledged, synced and is there | its end |
 | else failed, or never written to | nothing |
 
@@ -30,7 +30,7 @@ def end_of(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
             yield key, Ceiling(reserved, IN_DOUBT)
             return
         is_whole = not (handler.has_unsynced or handler.is_in_doubt)
-        if handler.ceiling is not None and not (is_whole and handler.high_watermark == end_offset):
+        if handler.acks_unsynced and not (is_whole and handler.high_watermark == end_offset):
             return
         end_offset = handler.high_watermark
     if before is None and not end_offset:

@@ -481,6 +481,8 @@ class PartitionLog:
                         if not file.is_in_place(size):
                             raise _away(segment)
                         segment.synced_size = size
+                    elif rotating_only and segment.file and not segment.is_in_place():
+                        raise _away(segment)  # once sealed nobody copies from what is open
                     self.recovery_point = max(self.recovery_point, next_offset)
             except NoDescriptor:
                 raise  # before anything was synced: the next one will tell
@@ -490,14 +492,14 @@ class PartitionLog:
                 raise
             return self.recovery_point
 
-    def look(self) -> None:
+    def look(self, *, waits: bool = True) -> None:
         """Whether what is not sealed yet is where a start looks for it: of an idle log no sync
-        would tell.  Blocking, but it waits for no sync.
+        would tell.  Blocking.  waits: for a sync that goes on, which looks at what it syncs alone.
 
         Raises OSError, as a sync that has failed.
         """
-        if not self.sync_lock.acquire(blocking=False):
-            return  # who syncs looks as well
+        if not self.sync_lock.acquire(blocking=waits):
+            return
         try:
             if self.sync_failed or self.is_over or self.is_in_place():
                 return

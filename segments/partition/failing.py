@@ -34,6 +34,7 @@ from ..errors import (
 from ..log.partition_log import PartitionLog
 from ..log.salvaging import Retry, check_promised, salvage
 from ..log.sealing import close_log
+from ..recovery.producer_replay import replay_transactions
 from ..settings.topic_config import OnCorruption
 from .partition_view import PartitionView
 
@@ -262,6 +263,7 @@ class FailingPartition(PartitionView, ABC):
         opened = None
         try:
             opened = self._reopen(now_ms)
+            _know(opened, old, is_all_there=is_all_there)
             self._begin_anew(opened)
         except Exception as exc:
             # Retention goes on in `old` on a full disk.
@@ -273,10 +275,20 @@ class FailingPartition(PartitionView, ABC):
             if opened is not None:
                 close_log(opened, clean=False)
             raise
-        is_same = is_all_there and opened.log_end_offset == old.log_end_offset
-        if is_same and not old.is_half_known:
-            # Of damage in what is sealed the files say less, and a repair may bring that back.  A
-            # copy: who is busy with `old` yet changes its own, under the lock of that.
-            opened.producers = old.producers.copy()
         old.is_superseded = True
         return opened
+
+
+def _know(opened: PartitionLog, old: PartitionLog, *, is_all_there: bool) -> None:
+    """Take over what was known in memory of producers, or of transactions alone: of damage in what
+    is sealed the files say less, and a repair, or the disk, may bring that back.
+
+    A copy: who is busy with `old` yet changes its own, under the lock of that.
+
+    is_all_there: what was not sealed is as it was written.  Raises CorruptSegment, OSError.
+    """
+    if is_all_there and opened.log_end_offset == old.log_end_offset and not old.is_half_known:
+        opened.producers = old.producers.copy()
+        return
+    begin = (*old.rotating, old.active)[0].base_offset
+    replay_transactions(opened, old.producers.transactions, begin)

@@ -391,6 +391,7 @@ class DiskHandler(MendingPartition):
         opened = self._log
         try:
             end_offset = opened.sync()
+            opened.look()
         except NoDescriptor:
             return False
         except OSError as exc:
@@ -486,6 +487,11 @@ class DiskHandler(MendingPartition):
             ceiling, end_offset = self._left
             return ceiling if self._log.recovery_point < end_offset else None
         return self.ceiling
+
+    @property
+    def acks_unsynced(self) -> bool:
+        """Whether something is acknowledged before its sync, or was by another class and waits."""
+        return self._reserved is not None
 
     def _tell_failure(self, error: StorageError) -> None:
         if self.on_failure is not None:
@@ -590,7 +596,7 @@ class DiskHandler(MendingPartition):
             return
         opened = self._log
         try:
-            opened.look()
+            opened.look(waits=False)
             if roll_what_is_old(opened, now_ms, age_ms):
                 self._evicting.look_at_ages(age_ms)
                 self._rolling.seal_soon()

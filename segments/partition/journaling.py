@@ -221,4 +221,5 @@ class Journaling:
         segment = log.active
         end = end_frame(self.wal_key, segment.number, segment.synced_size, log.recovery_point)
         self._wal.barrier(*self.wal_key, end)
+        self._shard.void_kept(self)
         self._gave_up = False  # last: whatever still was in the queue is in front of the BARRIER

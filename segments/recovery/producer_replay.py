@@ -22,11 +22,12 @@ there is nothing but a marker.
 
 import errno
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TypeAlias
 
 import structlog
 
-from segbroker.protocol.batch_layout import HEADER_SIZE
+from segbroker.protocol.batch_layout import HEADER_SIZE, TRANSACTIONAL_BIT
 from segbroker.protocol.record_batch import BatchHeader, GapReason, gap_reason, read_header
 
 from ..decisions import Epochs, Tail, scan
@@ -35,6 +36,7 @@ from ..errors import CorruptSegment
 from ..files.manifest import Row
 from ..log.partition_log import PartitionLog
 from ..log.producers import ProducerTable, decode_producers
+from ..log.transaction_index import TransactionIndex
 from ..names import LogPaths
 from .identity import own_index
 
@@ -87,6 +89,39 @@ def replay_producers(opened: PartitionLog) -> None:
             is_all_known = False
     if is_front_gone:
         table.lose_front()
+
+
+def replay_transactions(opened: PartitionLog, before: TransactionIndex, begin: int) -> None:
+    """Set those of `opened.producers`: below `begin` by what was known before it was opened, of
+    whatever cannot be read as well, and from there on by the log.
+
+    What was committed since is not known any more: one is open that has no marker in the log, and
+    was not aborted below `begin`.  Raises CorruptSegment, OSError.
+    """
+    found = opened.producers.transactions.open
+    aborted = [one for one in before.aborted if one.last_offset < begin]
+    ended = {
+        one.producer_id
+        for one in aborted
+        if one.first_offset <= found.get(one.producer_id, -1) <= one.last_offset
+    }
+    first_offsets = {one: found[one] for one in found if one not in ended}
+    first_offsets.update(
+        (one.producer_id, one.first_offset) for one in before.aborted[len(aborted) :]
+    )
+    first_offsets.update(before.open)
+    still = ((one, first) for one, first in first_offsets.items() if first < begin)
+    transactions = TransactionIndex(dict(sorted(still, key=itemgetter(1))), aborted)
+    for one in _batches(opened, begin):
+        if (
+            one is not None
+            and one[0].attributes & TRANSACTIONAL_BIT
+            and one[0].base_offset >= begin
+        ):
+            header, batch = one
+            transactions.apply(header, header.base_offset, batch)
+    transactions.forget_before(opened.log_start_offset)
+    opened.producers.transactions = transactions
 
 
 def _batches(opened: PartitionLog, end: int) -> Iterator[_Found | None]:

@@ -316,8 +316,9 @@ class ShardFiles:
             raise OSError(errno.ENOENT, text, target)
         return made
 
-    def keep(self, used: WalFile, keys: Collection[tuple[bytes, int]]) -> None:
-        """Copy the frames of these partitions out of a full file, which is then needed no more.
+    def keep(self, used: WalFile, keys: Collection[tuple[bytes, int]]) -> str:
+        """Copy the frames of these partitions out of a full file, which is then needed no more; the
+        path of the copy.
 
         Durable when this returns.  The frames of a partition that cannot be synced must not hold
         up all others of its shard: what the disk does not give of them is kept as damage, which the
@@ -326,6 +327,7 @@ class ShardFiles:
         # By its descriptor: somebody may have removed the file.
         content = read_given(used.file, used.size)
         copy_out(self._storage, self.folder, content, used.header, used.end, keys, self._naming)
+        return kept_path(self.folder, used.sequence)
 
     def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
         """Write END frames into a kept file of a number that was claimed.  Durable when this

@@ -1,4 +1,5 @@
-"""The frames of one partition that are still in the WAL files in use, to repair its segments with.
+"""The frames of one partition that are still in the WAL files in use, or were copied out of one, to
+repair its segments with.
 
     wal-17.log (full)  wal-18.log (full)  wal-19.log (active)  -> the frames of its batches
 

@@ -191,6 +191,8 @@ class Shard:
         self._next_lsn = next_lsn
         self.vouching = Vouching(files, said)
         self._ends: dict[Key, Frame] = {}
+        self._kept: dict[Key, tuple[str, ...]] = {}
+        """The files with what was copied of partitions that could not be made durable."""
         self._absorb_events = absorb_events
         self._events_given_up = False
         """Control events may have been, and their numbers are not absorbed yet."""
@@ -280,6 +282,7 @@ class Shard:
     def forget(self, key: Key) -> None:
         """The partition is gone: nothing vouches for it any more, and no checkpoint asks it."""
         self.vouching.forget(key)
+        self._kept.pop(key, None)
         with self._counting:  # what is active first, which may be retired meanwhile
             active = (self._ends, self._sources)
             for ends, sources in (active, *((full.ends, full.sources) for full in list(self.full))):
@@ -405,8 +408,9 @@ class Shard:
         self._files.shrink()
 
     def files_since(self, source: Source) -> list[str]:
-        """The files in use from the oldest on that has frames of `source`, oldest first; none where
-        no file has any.  Whatever is read of them may be used again meanwhile.
+        """What was copied of `source`, and the files in use from the oldest on that has frames of
+        it, oldest first; none where no file has any.  Whatever is read of them may be used again
+        meanwhile.
 
         Without a lock: the writer holds its own while it waits for room, which waits for those who
         ask here.
@@ -417,7 +421,11 @@ class Shard:
         if active is not None and active.path not in [path for path, _ in files]:
             files.append((active.path, is_active))
         first = next((place for place, (_, has) in enumerate(files) if has), len(files))
-        return [path for path, _ in files[first:]]
+        return [*self._kept.get(key, ()), *(path for path, _ in files[first:])]
+
+    def void_kept(self, source: Source) -> None:
+        """A BARRIER of it is written: nothing that was copied before counts."""
+        self._kept.pop(source.wal_key, None)
 
     def keep_ends(self) -> None:
         """The full files are about to go: what vouches for logs in them goes on doing so.
@@ -440,7 +448,9 @@ class Shard:
         oldest = self.full[0]
         keys = {key for key, source in list(oldest.sources.items()) if source in failed}
         if keys:
-            self._files.keep(oldest.file, keys)
+            path = self._files.keep(oldest.file, keys)
+            for key in keys:  # before it goes: whoever looks meanwhile finds one of them
+                self._kept[key] = (*(one for one in self._kept.get(key, ()) if one != path), path)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()
         self.supply.prepare_soon()  # there is room for another

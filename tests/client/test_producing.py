@@ -726,7 +726,10 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
-@pytest.mark.parametrize("before", ["answer lost", "not yet durable", "sync failed", "led no more"])
+@pytest.mark.parametrize(
+    "before",
+    ["answer lost", "not yet durable", "sync failed", "led no more", "lost behind it"],
+)
 def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_before_has_written(
     before: str, is_idempotent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -746,6 +749,7 @@ def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_befo
             "not yet durable": (ErrorCode.REQUEST_TIMED_OUT, -1),
             "sync failed": (ErrorCode.KAFKA_STORAGE_ERROR, -1),
             "led no more": (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+            "lost behind it": (ErrorCode.NETWORK_EXCEPTION, -1),
         }[before]
 
     monkeypatch.setattr(partition, "append", append_and_refuse_then)

@@ -280,6 +280,35 @@ def test_commits_that_are_refused_for_long_are_told(monkeypatch: pytest.MonkeyPa
     assert notice.text.startswith("offsets of group 'g' were committed after ")
 
 
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "sticky"])
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
+def test_who_cannot_commit_joins_in_time_all_the_same(code: ErrorCode, strategy: str) -> None:
+    """However short the time is that a rebalance has."""
+    world = GroupWorld(8, partitions=2, records=20)
+    members = [world.start(strategy, rebalance_timeout_ms=4_000)]
+    membership = members[0].reading.group.membership
+    world.run(lambda: len(world.processed) > 5)
+    first_id, world.commit_refusals = membership.member_id, [code] * 100_000
+    members.append(world.start(strategy, rebalance_timeout_ms=4_000))
+    world.run(lambda: all(len(member.owned) == 1 for member in members))
+    assert membership.member_id == first_id
+
+
+def test_commits_are_said_to_be_made_when_one_is() -> None:
+    """And not when the broker refuses for another reason: it does not tell the caller of that."""
+    world = GroupWorld(8, partitions=2, records=20)
+    absences = world.start().reading.engine.network.absences
+    for_now, rebalancing = ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REBALANCE_IN_PROGRESS
+    world.commit_refusals = [for_now] * 60 + [rebalancing] + [for_now] * 60
+    world.run(lambda: not world.commit_refusals)
+    (notice,) = absences.take()
+    assert "cannot be committed, still trying" in notice.text
+    world.run(lambda: len(world.committed) == 2)
+    world.passes(10_000)
+    (notice,) = absences.take()
+    assert notice.text.startswith("offsets of group 'g' were committed after ")
+
+
 def test_who_could_not_be_told_in_time_where_the_group_stands_asks_again() -> None:
     world = GroupWorld(10, partitions=2, records=20)
     world.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1_000
@@ -321,6 +350,20 @@ def test_who_was_not_told_where_the_group_stands_joins_when_it_asks_again(
     assert not world.refusals
 
 
+def test_who_is_never_told_where_the_group_stands_does_not_keep_the_others_busy(
+    kind: type[GroupWorld],
+) -> None:
+    """Each time that it is a member they rebalance, however often its caller asks."""
+    world = kind(11, partitions=2, records=20)
+    world.refusals = refusals = [ErrorCode.INVALID_REQUEST] * 1_000
+    member = world.start(instance_id="a")
+    member.expected = (InvalidRequest,)
+    world.passes(30_000)
+    assert 5 <= 1_000 - len(refusals) <= 20
+    refusals.clear()
+    world.run(lambda: len(set(world.processed)) == 40 and member.owned == {0, 1})
+
+
 @pytest.mark.parametrize("code", [30, 23], ids=["no right", "another protocol"])
 def test_a_member_that_was_refused_joins_when_it_asks_again(
     code: int, monkeypatch: pytest.MonkeyPatch
@@ -341,6 +384,28 @@ def test_a_member_that_was_refused_joins_when_it_asks_again(
     with pytest.raises((GroupAuthorizationFailed, InconsistentGroupProtocol)):
         world.run(lambda: False)
     member.expected = (GroupAuthorizationFailed, InconsistentGroupProtocol)
+    world.run(world.is_settled)
+
+
+def test_a_member_that_is_always_refused_does_not_keep_its_broker_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often its caller asks."""
+    world = GroupWorld(11, partitions=2, records=20)
+    group = type(world.group)
+    join, refusals = group.join, [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 1_000
+
+    def refusing(self: Group, now_ms: int, joining: Joining, done: OnJoined) -> None:
+        if refusals:
+            done(Joined(refusals.pop(), joining.member_id))
+        else:
+            join(self, now_ms, joining, done)
+
+    monkeypatch.setattr(group, "join", refusing)
+    world.start().expected = (GroupAuthorizationFailed,)
+    world.passes(10_000)
+    assert 10 <= 1_000 - len(refusals) <= 40
+    refusals.clear()
     world.run(world.is_settled)
 
 
@@ -571,8 +636,11 @@ def test_who_closes_leaves_the_group_though_its_last_commit_is_not_answered(
     assert not world.group.members
 
 
+@pytest.mark.parametrize("what", ["cut", "refused"])
 @pytest.mark.parametrize("when", ["closed", "given up"])
-def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(when: str) -> None:
+def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(
+    when: str, what: str
+) -> None:
     """Nothing is due between two heartbeats; the commit has to be said twice."""
     world = GroupWorld(5, partitions=2, records=20)
     member = world.start(commit_interval_ms=60_000, heartbeat_interval_ms=10_000)
@@ -582,7 +650,10 @@ def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(whe
     if when == "given up":
         group.take_over([], world.now_ms)
     world.now_ms += 8_000
-    world.to_cut[OffsetCommitRequest.message_key] = 1
+    if what == "cut":
+        world.to_cut[OffsetCommitRequest.message_key] = 1
+    else:
+        world.commit_refusals = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR]
     if when == "closed":
         group.closing(world.now_ms)
         call = group.goodbye(world.now_ms, patient=True)
@@ -653,6 +724,33 @@ def test_a_last_commit_is_not_undone_by_one_that_is_sent_again() -> None:
     done = engine.call(group.goodbye(world.now_ms, patient=True), world.now_ms)
     world.run(lambda: done.done)
     assert world.committed[TOPIC, 0] == len(world.processed) - 1
+
+
+def test_a_last_commit_is_not_undone_by_one_that_was_refused_for_now(
+    kind: type[GroupWorld], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of another task, to be tried again while the broker has the last one."""
+    world = kind(5, partitions=1, records=40)
+    member = world.start(commit_interval_ms=10**9)
+    world.run(lambda: len(world.processed) > 10)
+    member.busy_until_ms = world.now_ms + 60_000
+    engine, group = member.reading.engine, member.reading.group
+    world.commit_refusals = [ErrorCode.KAFKA_STORAGE_ERROR]
+    engine.call(member.reading.commit({(TOPIC, 0): 3}), world.now_ms)
+    world.run(lambda: not world.commit_refusals)
+    answer = world._answer_group
+
+    def slow(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
+        if not isinstance(request, OffsetCommitRequest):
+            return answer(request, reply, client_id)
+        return answer(request, lambda m: world._at(world.now_ms + 1_000, lambda: reply(m)), "")
+
+    monkeypatch.setattr(world, "_answer_group", slow)
+    group.closing(world.now_ms)
+    done = engine.call(group.goodbye(world.now_ms, patient=True), world.now_ms)
+    world.run(lambda: done.done)
+    assert world.committed[TOPIC, 0] == len(world.processed) - 1
+    assert not world.group.members
 
 
 def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:

@@ -63,6 +63,8 @@ class Ledger:
     acked: dict[int, bytes] = field(default_factory=dict)
     floor: int = 0
     """Records below it were deleted, or that was asked for."""
+    written: set[int] = field(default_factory=set)
+    """In this life."""
     kept: set[int] = field(default_factory=set)
     """What the write-ahead log has of this life; what it had at the end of the last one."""
     due: set[int] = field(default_factory=set)

@@ -106,6 +106,8 @@ class Case:
         """The same of any file: a power cut takes the word of what is sealed."""
         self.changed: set[str] = set()
         """All paths."""
+        self.touched: set[Partition] = set()
+        """Of which something was changed before."""
         self.is_gone = False
         """Whether the directory went away, and may be another one."""
         self.told: dict[Partition, list[tuple[int, int]]] = {}
@@ -391,7 +393,7 @@ class Case:
         for key, ledger in self.ledgers.items():
             is_kept = not manager.wal.checkpoints and not self.lax and key not in self.overwritten
             ledger.due, ledger.kept = (ledger.kept if is_kept else set()), set()
-            ledger.open = set()
+            ledger.open, ledger.written = set(), set()
         self.overwritten.clear()
         if how == "power cut":
             self.foreign |= dict.fromkeys(self.copied)
@@ -528,10 +530,11 @@ class Case:
             if f"{folder}/".startswith(f"{path}/") or path in ours:
                 self._doubt(key, how, path, ours)
                 # What is cut and written to is long enough again, with a hole in it.
-                is_hole = how == "cut in place" and self._is_unsealed(key, path)
-                is_noticed = how in NOTICED and not is_hole and ours == [path]
+                is_hole = how == "cut in place" and self._is_written(key, path)
+                is_noticed = how in NOTICED and not is_hole and key not in self.touched
                 ledger.recalled = self._recalled(key) if is_noticed else set()
                 ledger.open = self._open_at(key, path) if is_noticed else set()
+                self.touched.add(key)
 
     def _doubt(self, key: Partition, how: str, path: str, changed: list[str]) -> None:
         """What is excused of a partition of which something was changed."""
@@ -566,6 +569,14 @@ class Case:
         found = {at for one in headers for at in range(one.base_offset, one.next_offset)}
         return found & self.ledgers[key].acked.keys()
 
+    def _is_written(self, key: Partition, path: str) -> bool:
+        """Whether a file is not sealed, as the running broker knows it."""
+        handler = self.manager.handlers.get(key) if self.manager is not None else None
+        if handler is None:
+            return True
+        unsealed = (*handler._log.rotating, handler._log.active)
+        return path in [one.path for one in unsealed]
+
     def _open_at(self, key: Partition, path: str) -> set[int]:
         """What is in a file that is open: a look writes it anew from there."""
         handler = self.manager.handlers.get(key) if self.manager is not None else None
@@ -574,7 +585,7 @@ class Case:
         active = handler._log.active
         if active.path != path or active.file is None:
             return set()
-        return {at for at in self.ledgers[key].acked if at >= active.base_offset}
+        return {at for at in self.ledgers[key].written if at >= active.base_offset}
 
     def _looked(self) -> None:
         """Whoever has a file open knows by now whether it is at its path."""
@@ -710,8 +721,10 @@ class Case:
         if handler.high_watermark <= result.last_offset:
             self.trace[-1] += " not acknowledged"
             return False
-        if TOPICS[key[0]] == "fsync" and not result.duplicate:
-            ledger.kept |= set(offsets)
+        if not result.duplicate:
+            ledger.written |= set(offsets)
+            if TOPICS[key[0]] == "fsync":
+                ledger.kept |= set(offsets)
         self._acknowledged(key, request, offsets)
         return True
 

@@ -104,6 +104,13 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
+        "a checkpoint looks at what it syncs alone",
+        "handler",
+        "            end_offset = opened.sync()\n            opened.look()",
+        "            end_offset = opened.sync()",
+        HARNESS,
+    ),
+    Bug(
         "a segment that was cut when it was sealed is whole",
         "mending_partition",
         "        if is_cut_off(opened.storage, opened.paths.log(row.number), row.size)",
@@ -127,7 +134,7 @@ UNDONE: Final = (
     Bug(
         "the upkeep does not look for files",
         "handler",
-        "            opened.look()\n            if roll_what_is_old",
+        "            opened.look(waits=False)\n            if roll_what_is_old",
         "            if roll_what_is_old",
         HARNESS,
     ),

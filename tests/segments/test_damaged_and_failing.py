@@ -238,12 +238,21 @@ def test_the_close_of_a_log_of_the_library_syncs_what_was_appended_before_the_da
     assert values_of(again)[-1] == b"last"
 
 
-def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it() -> None:
-    disk = TreacherousStorage()
+@pytest.mark.parametrize("tail", [None, "a record", Outcome.ABORT, Outcome.COMMIT])
+def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it(
+    tail: Outcome | str | None,
+) -> None:
+    """tail: what is lost behind it, of which nobody was told; None: nothing is."""
+    disk = TreacherousStorage(forgets=True)
     manager, handler = partition_on(disk)
-    for producer in (7, 8):
+
+    def end(producer: int, outcome: Outcome) -> None:
+        marker = memoryview(encode_marker(outcome, producer, 0, 1_000))
+        handler.append(marker, read_header(marker), 1_000)
+
+    for producer in (7, 8, 9):
         batch = encode_batch(
-            [b"x" * 90],
+            [b"x" * 60],
             timestamps_ms=1_000,
             producer_id=producer,
             producer_epoch=0,
@@ -251,21 +260,32 @@ def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it()
             transactional=True,
         )
         append(handler, memoryview(bytearray(batch)))
-    marker = memoryview(encode_marker(Outcome.ABORT, 7, 0, 1_000))
-    handler.append(marker, read_header(marker), 1_000)
+    end(7, Outcome.ABORT)
     for number in range(3):
         write(handler, number)
     assert handler.sealed_numbers() == [0], "all of that is in it"
+    end(9, Outcome.ABORT)
     flip(disk, handler._log.paths.log(0), 20)
-    disk.full = True
-    with pytest.raises(DiskFull):
-        write(handler, 3)
-    disk.full = False
+    if tail is None:
+        disk.full = True
+        with pytest.raises(DiskFull):
+            write(handler, 3)
+        disk.full = False
+    else:
+        handler.sync()
+        handler.flushes_on_append = False
+        write(handler, 3) if isinstance(tail, str) else end(8, tail)
+        disk.fails = ("segment_",)
+        with pytest.raises(PartitionReadOnly):
+            handler.sync()
+        disk.fails = ()
     manager.housekeeping(5_000)
     assert handler.read_only is None
+    assert handler.log_end_offset == 8
     flip(disk, handler._log.paths.log(0), 20)  # what a disk does not give for a moment
-    assert readable(handler) == list(range(6))
-    assert handler.transactions.aborted == [Aborted(7, 0, 2)]
+    assert readable(handler) == [*range(8)]
+    assert handler.transactions.aborted == [Aborted(7, 0, 3), Aborted(9, 2, 7)]
+    assert handler.transactions.open == {8: 1}
     assert handler.last_stable_offset == 1, "of an open transaction"
 
 

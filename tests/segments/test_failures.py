@@ -294,6 +294,25 @@ def test_behind_a_file_that_was_away_while_it_was_closed_no_offset_is_given_agai
 
 
 @pytest.mark.parametrize("config", [SMALL, DISK])
+def test_a_file_that_was_synced_and_is_away_is_not_sealed_but_written_anew(
+    config: TopicConfig,
+) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, config)
+    for n in range(3):
+        write(handler, n)
+    handler.sync()
+    disk.unlink(handler._log.active.path)
+    with suppress(PartitionReadOnly):
+        write(handler, 3)  # into the next segment
+    for second in range(6, 9):
+        manager.housekeeping(second * 1_000)
+    assert handler.read_only is None
+    assert readable(handler)[:3] == [0, 1, 2]
+    assert readable(manager_on(disk.after_kill()).get_handler("t", 0))[:3] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("config", [SMALL, DISK])
 @pytest.mark.parametrize("met", ["by an append", "by an append, then a stop", "by a look"])
 def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_one(
     config: TopicConfig, met: str
@@ -421,6 +440,26 @@ def test_a_stop_behind_a_full_disk_says_where_the_log_ends(config: TopicConfig, 
     assert readable(handler) == [0]
     assert [row.what for row in again.report.rows if row.what == "gap"] == ["gap"]
     assert handler.log_end_offset >= 2, "no offset is given again"
+
+
+def test_a_stop_behind_a_full_disk_vouches_for_nothing_that_another_class_left_unsynced() -> None:
+    disk = TreacherousStorage()
+    memory = {"durability": "memory", "on.corruption": "refuse"}
+    manager, handler = partition_on(disk, TopicConfig(memory))
+    write(handler, 0)
+    handler.sync()
+    write(handler, 1)
+    lacks = DiskFull("t", 0, OSError(errno.EMFILE, "planted"))
+    with patch.object(DiskHandler, "sync", side_effect=lacks), pytest.raises(StorageError):
+        manager.alter_topic("t", {**memory, "durability": "fsync"})
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 2)
+    disk.full = False
+    manager.close()
+    again = manager_on(disk.after_power_cut())
+    assert readable(again.get_handler("t", 0)) == [0]
+    assert [row.reason for row in again.report.rows if row.what == "gap"] == ["lost_tail"]
 
 
 @pytest.mark.parametrize("before", [3, 4])

@@ -102,6 +102,16 @@ def test_its_frames_stay_where_it_cannot_be_put_back_yet() -> None:
     assert seen(manager_on(disk.after_kill()).get_handler("t", 0)) == (ALL, [])
 
 
+def test_frames_stay_of_a_closed_file_that_is_away_and_needs_no_sync() -> None:
+    disk = MemoryStorage()
+    _, handler = in_use(disk, batches=14)
+    handler.sync()
+    handler.park()
+    disk.unlink(handler._log.active.path)
+    assert not handler.wal_checkpoint()
+    assert seen(manager_on(disk.after_kill()).get_handler("t", 0)) == (ALL[:14], [])
+
+
 @pytest.mark.parametrize("ends", ["checkpoint", "stop"])
 def test_its_frames_stay_where_they_cannot_be_read_yet(ends: str) -> None:
     disk = UnreadableWal()
@@ -117,6 +127,34 @@ def test_its_frames_stay_where_they_cannot_be_read_yet(ends: str) -> None:
     assert rows(manager, "gap") == []
     disk.is_bad = False
     assert seen(manager_on(disk.after_kill()).get_handler("t", 0)) == (ALL, [])
+
+
+def test_its_frames_are_found_where_a_checkpoint_has_copied_them_to() -> None:
+    disk = UnreadableWal()
+    manager, handler = in_use(disk)
+    manager.create_topic("u", 1, TopicConfig({}))
+    handler.sync()
+    disk.unlink(LOG_1)
+    disk.is_bad = True
+    while not disk.exists("/data/wal/shard-00/kept-0.log"):
+        append(manager.get_handler("u", 0), batch_of(bytes(4_000)))
+    disk.is_bad = False
+    append(handler, batch_of(b"of another file"))
+    assert handler.wal_checkpoint()
+    assert (rows(manager, "replayed"), rows(manager, "gap")) == ([(3, 6)], [])
+    assert read_on(handler) == ([*ALL, 15], [])
+
+
+def test_what_was_copied_is_void_where_the_log_was_opened_again() -> None:
+    disk = MemoryStorage()
+    manager, handler = in_use(disk)
+    manager.create_topic("u", 1, TopicConfig({}))
+    handler.cleaning_failed(OSError(errno.EIO, "planted"))
+    while not disk.exists("/data/wal/shard-00/kept-0.log"):
+        append(manager.get_handler("u", 0), batch_of(bytes(4_000)))
+    assert manager.wal.recall(handler._journaling)
+    assert handler.try_recover(60_000)
+    assert manager.wal.recall(handler._journaling) == []
 
 
 def test_a_reader_who_has_the_damaged_file_open_gets_the_records() -> None:
