@@ -105,13 +105,11 @@ def replay_transactions(opened: PartitionLog, before: TransactionIndex, begin: i
         for one in aborted
         if one.first_offset <= found.get(one.producer_id, -1) <= one.last_offset
     }
-    first_offsets = {one: found[one] for one in found if one not in ended}
-    first_offsets.update(
-        (one.producer_id, one.first_offset) for one in before.aborted[len(aborted) :]
-    )
-    first_offsets.update(before.open)
-    still = ((one, first) for one, first in first_offsets.items() if first < begin)
-    transactions = TransactionIndex(dict(sorted(still, key=itemgetter(1))), aborted)
+    known = [(one.producer_id, one.first_offset) for one in before.aborted[len(aborted) :]]
+    said = [(one, first) for one, first in found.items() if one not in ended]
+    # The last word counts.  What began further on is another transaction of its producer.
+    still = {one: first for one, first in (*said, *known, *before.open.items()) if first < begin}
+    transactions = TransactionIndex(dict(sorted(still.items(), key=itemgetter(1))), aborted)
     for one in _batches(opened, begin):
         if (
             one is not None

@@ -238,7 +238,7 @@ def test_the_close_of_a_log_of_the_library_syncs_what_was_appended_before_the_da
     assert values_of(again)[-1] == b"last"
 
 
-@pytest.mark.parametrize("tail", [None, "a record", Outcome.ABORT, Outcome.COMMIT])
+@pytest.mark.parametrize("tail", [None, "a record", "begun", Outcome.ABORT, Outcome.COMMIT])
 def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it(
     tail: Outcome | str | None,
 ) -> None:
@@ -250,16 +250,19 @@ def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it(
         marker = memoryview(encode_marker(outcome, producer, 0, 1_000))
         handler.append(marker, read_header(marker), 1_000)
 
-    for producer in (7, 8, 9):
+    def send(producer: int, sequence: int) -> None:
         batch = encode_batch(
             [b"x" * 60],
             timestamps_ms=1_000,
             producer_id=producer,
             producer_epoch=0,
-            base_sequence=0,
+            base_sequence=sequence,
             transactional=True,
         )
         append(handler, memoryview(bytearray(batch)))
+
+    for producer in (7, 8, 9):
+        send(producer, 0)
     end(7, Outcome.ABORT)
     for number in range(3):
         write(handler, number)
@@ -274,7 +277,13 @@ def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it(
     else:
         handler.sync()
         handler.flushes_on_append = False
-        write(handler, 3) if isinstance(tail, str) else end(8, tail)
+        match tail:
+            case Outcome():
+                end(8, tail)
+            case "begun":  # the next transaction of a producer
+                send(9, 1)
+            case _:
+                write(handler, 3)
         disk.fails = ("segment_",)
         with pytest.raises(PartitionReadOnly):
             handler.sync()
