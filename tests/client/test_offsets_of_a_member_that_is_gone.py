@@ -71,7 +71,7 @@ def test_a_member_that_was_away_for_too_long_is_nobody_whose_word_is_taken(
             until(lambda: is_empty(daemon.address, filled))
             if is_back:
                 # It has not joined again by the end of the call.
-                monkeypatch.setattr(ClassicMembership, "enter", lambda _: None)
+                monkeypatch.setattr(ClassicMembership, "enter", lambda *_, **__: None)
                 assert consumer.poll(timeout_ms=0) == []
             producer.send_offsets({(filled, 0): 1}, consumer.group_metadata)
 
