@@ -460,6 +460,14 @@ class DiskManager:
         """Whether no control event is in doubt: written perhaps, and reported as failed."""
         return self._metadata.is_settled
 
+    def settle(self) -> None:
+        """Leave no control event in doubt, so that nothing that was reported as failed comes true
+        at a crash.  Blocking.  Raises StorageError."""
+        try:
+            self._registry.settle()
+        except OSError as exc:
+            raise StorageError(f"an earlier change may come true yet: {exc}") from exc
+
     @property
     def why_unsettled(self) -> str | None:
         """Why changes of the metadata are refused at present; None: they are not."""

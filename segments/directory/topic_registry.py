@@ -142,7 +142,7 @@ class TopicRegistry:
             if new.name not in there:  # a file system for which `A` and `a` are one
                 other = next((one for one in there if one.lower() == new.name.lower()), new.name)
                 raise TopicCollides(new.name, other)
-            self._check_settled()
+            self.settle()
             self._bury(new.name, topic_id.hex)  # of an attempt that failed
         meta = TopicMeta(new.name, topic_id, new.partitions, new.config, epoch)
         if new.config.durability is not Durability.EPHEMERAL:
@@ -158,13 +158,14 @@ class TopicRegistry:
             path = partition_paths(self._root, meta.name, partition).folder
             if self._storage.exists(path):
                 # Empty, of a growth that failed: another sync of its name would prove nothing.
-                self._check_settled()
+                self.settle()
                 self._storage.rmdir(path)
             self._storage.mkdir(path)
 
-    def _check_settled(self) -> None:
+    def settle(self) -> None:
         """Before anything goes that a change which failed has made: as long as its event may be on
-        the disk it comes true at a kill, and needs that.  Raises OSError."""
+        the disk it comes true at a kill, and needs that.  And before somebody is told that nothing
+        is there to be taken away.  Raises OSError."""
         if not self._metadata.settle():
             raise OSError(errno.EIO, f"the metadata is in doubt: {self._metadata.why_unsettled}")
 
