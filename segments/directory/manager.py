@@ -402,6 +402,10 @@ class DiskManager:
         """Try again to remove what could not be removed of deleted topics.  Blocking."""
         self._registry.remove_left()
 
+    def follow_settings(self) -> None:
+        """Have partitions try again that could not follow their settings.  Blocking."""
+        self._registry.follow()
+
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.
 
