@@ -21,6 +21,7 @@ own list:
     shares          records that the consumers of a share group work on
     transactions    the transaction coordinator
     core            what every request may need: the broker without its sockets
+    settling        no change that was refused comes true later
     readiness       why the broker is not ready
     call            one request on its way through
     fetching        reads

@@ -56,6 +56,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..refused import Refused
+from ..settling import check_settled
 
 log = structlog.get_logger()
 
@@ -155,6 +156,8 @@ async def _alter(
         results.append(row)
         try:
             known = credentials_of(core.authentication.content, name)
+            if any(mechanism not in known for mechanism in change.deletions):
+                await check_settled(core)
             wanted[name] = one = _wanted(known, name, change, has_room=free > 0)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message

@@ -402,6 +402,10 @@ class DiskManager:
         """Try again to remove what could not be removed of deleted topics.  Blocking."""
         self._registry.remove_left()
 
+    def follow_settings(self) -> None:
+        """Have partitions try again that could not follow their settings.  Blocking."""
+        self._registry.follow()
+
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.
 
@@ -459,6 +463,14 @@ class DiskManager:
     def is_settled(self) -> bool:
         """Whether no control event is in doubt: written perhaps, and reported as failed."""
         return self._metadata.is_settled
+
+    def settle(self) -> None:
+        """Leave no control event in doubt, so that nothing that was reported as failed comes true
+        at a crash.  Blocking.  Raises StorageError."""
+        try:
+            self._registry.settle()
+        except OSError as exc:
+            raise StorageError(f"an earlier change may come true yet: {exc}") from exc
 
     @property
     def why_unsettled(self) -> str | None:

@@ -76,6 +76,8 @@ class Directory(Protocol):
 
     def remove_left(self) -> None: ...
 
+    def follow_settings(self) -> None: ...
+
     def look_for_directory(self) -> str | None: ...
 
 
@@ -158,6 +160,7 @@ class Upkeep:
             self._metadata.settle()
             self._absorb(now_ms)
             self._attend(now_ms)
+            self._directory.follow_settings()
             self._say_refused(now_ms)
         self._visit_unopened(age_ms if self._has_looked_at_ages else None)
         if monotonic_ms is not None and age_ms is not None:

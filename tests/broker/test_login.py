@@ -1,5 +1,6 @@
 """Logins: who gets in, what a stranger may ask, and what is not given away."""
 
+import errno
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -556,6 +557,21 @@ async def delete(client: WireClient, user: str, *mechanisms: int) -> int:
         0,
     )
     return reply.results[0].error_code
+
+
+async def test_a_user_that_could_not_be_made_is_gone_for_good_once_told_to_be() -> None:
+    """The event may be on the disk: who deletes the user to be sure is not told that there is
+    none, and finds it behind a kill."""
+    disk = GatedStorage()
+    async with guarded(storage=disk) as broker, connect(broker.listeners[1].bound) as admin:
+        disk.sync_error = OSError(errno.EIO, "planted")
+        assert await set_password(admin, "bob", "builder") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await delete(admin, "bob", 1) == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+        assert await delete(admin, "bob", 1) == ErrorCode.RESOURCE_NOT_FOUND
+        behind = disk.after_kill()
+    async with guarded(storage=behind) as broker, connect(broker.listeners[1].bound) as admin:
+        assert await described(admin, "bob") == [("bob", ErrorCode.RESOURCE_NOT_FOUND, [])]
 
 
 async def test_a_user_that_is_made_can_log_in_also_after_a_restart_until_it_is_deleted() -> None:

@@ -954,7 +954,7 @@ def test_a_topic_that_becomes_fsync_while_a_partition_is_read_only_is_fsync_in_a
         write(handler, 0)
     disk.fails = ("partition_0_segment_0.log",)
     wanted = {**SMALL.overrides, "durability": "fsync"}
-    with pytest.raises(StorageError, match="set them once more"):
+    with pytest.raises(StorageError, match="could follow"):
         manager.alter_topic("t", wanted)
     assert isinstance(handlers[0].read_only, PartitionReadOnly)
     write(handlers[1], 1)
