@@ -102,6 +102,8 @@ class DamagedLife:
         self.hidden: set[Partition] = set()
         """Of which something could not be read at a start, or is another's: its producers are not
         known for certain."""
+        self.missed: set[str] = set()
+        """What was away at a start."""
         self.unsettled: set[str] = set()
         """Topics that were being made or deleted when the process was killed."""
         self.producers = 0
@@ -149,6 +151,7 @@ class DamagedLife:
         self.manager = manager
         if self.disk.failing:
             self.hidden |= set(self.ledgers)
+        self.missed.update(self.disk.away())
         self.unseen = dict.fromkeys(self.unseen, True)  # what no look came to is as it is
         self.unlooked = 1 << 60
         self.scrubber = Scrubber(manager, 1 << 30, 0)
@@ -324,7 +327,7 @@ class DamagedLife:
         if {"log", "manifest"} <= kinds:  # nothing says any more whose the files are
             self.unseen[key] = True
             self.foreign.setdefault(key, None)
-        if how.startswith(("foreign", "stale")):
+        if how.startswith(("foreign", "stale")) or (how == "back" and path in self.missed):
             self.hidden.add(key)
         if how.startswith("foreign") and path.endswith(".log"):
             self.copied.add(key)
