@@ -501,11 +501,14 @@ class PartitionLog:
         if not self.sync_lock.acquire(blocking=waits):
             return
         try:
-            if self.sync_failed or self.is_over or self.is_in_place():
+            if self.sync_failed or self.is_over:
                 return
-            with self.state_lock:  # what was sealed meanwhile may have been deleted since
-                unsealed = [*self.rotating, self.active]
-            away = next((one for one in unsealed if not one.is_in_place()), None)
+            if self.is_in_place():
+                away = self._overwritten()
+            else:
+                with self.state_lock:  # what was sealed meanwhile may have been deleted since
+                    unsealed = [*self.rotating, self.active]
+                away = next((one for one in unsealed if not one.is_in_place()), None)
             if away is None or self.is_over:
                 return
             exc = _away(away)
@@ -537,6 +540,14 @@ class PartitionLog:
         """Whether the files of segments that are not sealed yet are where the next opening looks
         for them, and as long as they were.  Blocking."""
         return all(one.is_in_place() for one in (*self.rotating, self.active))
+
+    def _overwritten(self) -> ActiveSegment | None:
+        """The segment that is written to, if its file is longer than what was written: somebody has
+        put something else into it.  Blocking."""
+        if not self.active.is_longer:
+            return None
+        with self.append_lock:  # else it may be an append that goes on
+            return self.active if self.active.is_longer else None
 
     def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
         """Make durable what has to be before the content of these is.  Raises OSError."""

@@ -171,6 +171,18 @@ class ActiveSegment:
         # Somebody may have opened it meanwhile, and written; and closed it again.
         return self.is_half_written or self.file is not None or self.size > size
 
+    @property
+    def is_longer(self) -> bool:
+        """Whether its file, which is open, has more than was written to it.  True beside an append
+        as well, for who does not hold append_lock.  Blocking."""
+        size, file = self.size, self.file
+        if file is None or self.is_half_written:
+            return False
+        try:
+            return file.size() > size
+        except OSError:
+            return False  # parked meanwhile, or the disk does not say
+
     def unused(self) -> list[StorageFile]:
         """Its file, for who closes or keeps it; none where nobody opened it, or somebody reads."""
         if self.pins or self.file is None:

@@ -255,6 +255,10 @@ class MeddledDisk(MemoryStorage):
         if self.failing:
             self.failing.pop(random.randrange(len(self.failing)))
 
+    def away(self) -> list[str]:
+        """The paths of what has another name at present."""
+        return [path for _, path in self._away]
+
     def bring_back(self, random: Random) -> str:
         """One that is away has its name again, whatever has it now: its path; empty: none has."""
         if not self._away:

@@ -55,6 +55,20 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
+        "a longer file is in the place of one that is open",
+        "partition_log",
+        "                away = self._overwritten()\n",
+        "                away = None\n",
+        HARNESS,
+    ),
+    Bug(
+        "what an opening has found is said with the next group",
+        "opened_partitions",
+        "            handler.say_end()\n",
+        "            pass\n",
+        HARNESS,
+    ),
+    Bug(
         "a stop trusts the files of a log that failed",
         "failing",
         "                elif not opened.is_closed:\n                    check_promised(",
@@ -71,8 +85,8 @@ UNDONE: Final = (
     Bug(
         "no look at the files of a log that failed",
         "partition_log",
-        "            if self.sync_failed or self.is_over or self.is_in_place():",
-        "            if self.failed is not None or self.is_over or self.is_in_place():",
+        "            if self.sync_failed or self.is_over:\n",
+        "            if self.failed is not None or self.is_over:\n",
         HARNESS,
     ),
     Bug(
