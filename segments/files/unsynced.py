@@ -35,9 +35,9 @@ from ..names import LogPaths
 log = structlog.get_logger()
 
 
-def mark_unsynced(storage: Storage, paths: LogPaths, end_offset: int = 0) -> None:
-    """A sync of this log has failed, which ended here.  Raises nothing: where the disk takes no
-    mark either, only this process knows."""
+def mark_unsynced(storage: Storage, paths: LogPaths, end_offset: int = 0) -> bool:
+    """A sync of this log has failed, which ended here; whether the mark says so.  Raises nothing:
+    where the disk takes no mark either, only this process knows."""
     try:
         known = read_unsynced(storage, paths)
         end_offset = max(end_offset, -1 if known is None else known)
@@ -45,6 +45,8 @@ def mark_unsynced(storage: Storage, paths: LogPaths, end_offset: int = 0) -> Non
             _write(storage, paths, end_offset)
     except OSError as exc:
         log.warning("failed_sync_not_marked", path=paths.folder, error=str(exc))
+        return False
+    return True
 
 
 def mark_cut(storage: Storage, paths: LogPaths, end_offset: int) -> None:

@@ -88,6 +88,7 @@ class PartitionLog:
         "is_closed",
         "is_half_known",
         "is_superseded",
+        "is_unmarked",
         "log_start_offset",
         "manifest",
         "on_damage",
@@ -180,6 +181,8 @@ class PartitionLog:
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
         says so once: a second sync would succeed over it, so there is none."""
         self.sync_failed = False
+        self.is_unmarked = False
+        """Whether a sync failed, and the disk has not taken the mark that says so."""
         self.is_half_known = False
         """Whether an append ended between its write and what is known of its producer."""
         self.swap_failed = False
@@ -586,7 +589,7 @@ class PartitionLog:
 
     def _mark_unsynced(self) -> None:
         """Tell the next process, should it come before this one has written all of it anew."""
-        mark_unsynced(self.storage, self.paths, self.log_end_offset)
+        self.is_unmarked = not mark_unsynced(self.storage, self.paths, self.log_end_offset)
 
     # Who holds what
 

@@ -114,6 +114,10 @@ class FailingPartition(PartitionView, ABC):
         for the next process."""
 
     @abstractmethod
+    def _trust_end(self) -> None:
+        """All that was promised is there, and in new files: the same is taken back."""
+
+    @abstractmethod
     def _tell_failure(self, error: StorageError) -> None:
         """Nothing is written any more, and this is why: whoever waits hears it."""
 
@@ -143,8 +147,10 @@ class FailingPartition(PartitionView, ABC):
             )
             self._call_soon(lambda: self._tell_failure(error))
             self._ask_attention()
-        elif isinstance(self.read_only, PartitionRefused) and self._log.sync_failed:
-            self._doubt_end()  # nobody looks what is left before an operator has looked
+        is_refused = isinstance(self.read_only, PartitionRefused)
+        if self._log.is_unmarked or (is_refused and self._log.sync_failed):
+            # The next process would not know, or nobody looks before an operator has looked.
+            self._doubt_end()
         return self.read_only
 
     def _notice_failure(self) -> None:
@@ -235,6 +241,7 @@ class FailingPartition(PartitionView, ABC):
             with _ONE_AT_A_TIME, opened.seal_lock, opened.append_lock:
                 if opened.sync_failed and not opened.is_closed:
                     salvage(opened, max(promised, self.high_watermark))
+                    self._trust_end()
                 elif not opened.is_closed:
                     check_promised(opened, max(promised, self.high_watermark))
         except (OSError, CorruptSegment) as exc:

@@ -445,8 +445,7 @@ class DiskHandler(MendingPartition):
 
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew(opened)
-        if (ceiling := self._reserved) is not None:
-            ceiling.trust()
+        self._trust_end()
         self._left = None
         self.vouch_for_found(opened)  # so that it is known when its file goes
         self.say_end()  # a class without frames has no BARRIER either
@@ -470,6 +469,10 @@ class DiskHandler(MendingPartition):
     def _doubt_end(self) -> None:
         if (ceiling := self._reserved) is not None:  # else the WAL has it
             ceiling.doubt()
+
+    def _trust_end(self) -> None:
+        if (ceiling := self._reserved) is not None:
+            ceiling.trust()
 
     def find_loss(self) -> int | None:
         """Below which offset something may be gone that was acknowledged before a sync that failed;

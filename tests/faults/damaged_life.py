@@ -312,6 +312,8 @@ class DamagedLife:
                 self._doubt(key, how, path, ours)
                 # What is cut and written to is long enough again, with a hole in it.
                 is_hole = how == "cut in place" and self._is_written(key, path)
+                if is_hole:
+                    self.overwritten.add(key)
                 is_noticed = how in NOTICED and not is_hole and key not in self.touched
                 ledger.recalled = self._recalled(key) if is_noticed else set()
                 ledger.open = self._open_at(key, path) if is_noticed else set()

@@ -7,6 +7,8 @@ acknowledged [0, 4) | sync fails, the kernel drops offset 3 | restart in the sam
 import errno
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import product
 from unittest.mock import patch
 
 import pytest
@@ -473,6 +475,49 @@ def test_a_mark_says_what_it_said_where_a_full_disk_takes_no_other(durability: s
     found = offsets_behind(disk.after_kill())
     assert found[:3] == [0, 1, 2]
     assert found[3] > 3, "acknowledged for another record"
+
+
+class Markless(TreacherousStorage):
+    """It has no room for a mark."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if create and path.endswith(".unsynced"):
+            raise OSError(errno.ENOSPC, "no space", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+@pytest.mark.parametrize(
+    ("ends", "forgets", "durability"),
+    list(product(["killed", "writable again", "stopped"], [True, False], ["disk", "memory"])),
+)
+def test_where_the_disk_takes_no_mark_the_reservation_says_what_is_in_doubt(
+    ends: str, forgets: bool, durability: str
+) -> None:
+    disk = Markless(forgets=forgets)
+    manager, handler = partition_on(disk, one_segment(durability))
+    for n in range(4):
+        write(handler, n)
+    disk.fails = ("_segment_",)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    if ends == "writable again":
+        manager.housekeeping(5_000)
+        assert handler.is_poisoned == forgets
+    elif ends == "stopped":
+        with suppress(ExceptionGroup):
+            manager.close()
+    again = manager_on(disk.after_kill())
+    opened = again.get_handler("t", 0)
+    gaps = [row for row in again.report.rows if row.what == "gap"]
+    if forgets or ends == "killed":
+        assert len(gaps) == 1, "more may be told than was lost, never less"
+        assert gaps[0].to_offset is not None
+        assert gaps[0].to_offset >= 4
+    else:
+        assert not gaps
+    assert opened.log_end_offset >= 4, "no offset is given again"
+    assert readable(opened) == ([] if forgets else [0, 1, 2, 3])
 
 
 class Unread(MemoryStorage):

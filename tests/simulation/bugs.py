@@ -266,8 +266,6 @@ BUGS = (
         POWER | {"faults": ()},
         topics=RETAINED,
         writing=FILLING,
-        seeds_max=200,
-        seed=94,
     ),
     Bug(
         "a failed sync of the names is told to nobody but who asked",

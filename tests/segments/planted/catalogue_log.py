@@ -4,6 +4,14 @@ from .planting import Bug
 
 LOG_BUGS: tuple[Bug, ...] = (
     Bug(
+        "where_the_disk_takes_no_mark_nothing_is_doubted",
+        "failing",
+        "        if self._log.is_unmarked or (is_refused and self._log.sync_failed):\n",
+        "        if is_refused and self._log.sync_failed:\n",
+        "tests.segments.test_doubted_ends:"
+        "test_where_the_disk_takes_no_mark_the_reservation_says_what_is_in_doubt[killed-True-disk]",
+    ),
+    Bug(
         "a_temporary_file_is_not_synced",
         "storage",
         "        if synced:\n            file.fdatasync()\n",
@@ -335,8 +343,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_a_class_has_left_is_left_when_the_log_was_opened_again",
         "handler",
-        "            ceiling.trust()\n        self._left = None\n",
-        "            ceiling.trust()\n",
+        "        self._trust_end()\n        self._left = None\n",
+        "        self._trust_end()\n",
         "tests.segments.test_doubted_ends:"
         "test_what_a_class_has_left_is_in_doubt_no_more_when_the_log_was_opened_again[disk]",
     ),
