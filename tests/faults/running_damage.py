@@ -19,12 +19,10 @@ where a full disk had no room for what the log says of the ends.
 """
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Final
-
-import structlog
 
 from segbroker.protocol.markers import Outcome, encode_marker
 from segbroker.protocol.record_batch import (
@@ -58,6 +56,7 @@ from .damage_ledger import (
     wrong_transactions,
 )
 from .history import Partition
+from .listening import listening
 from .meddled_disk import Killed, MeddledDisk
 
 TOPICS: Final = {"f": "fsync", "d": "disk", "m": "memory", "c": "fsync", "r": "fsync"}
@@ -124,9 +123,14 @@ class Case:
         """The partition to which most happens."""
         self.few = self.random.random() < 0.3
 
+    @property
+    def outcome(self) -> str:
+        """What came of it."""
+        return "refused" if self.refused else "with a loss" if self.lost else "whole"
+
     def run(self) -> "Case":
         """All of it."""
-        with _listening(self.problems, self._hear):
+        with listening(self.problems, self._hear):
             try:
                 self._run()
             except Exception:
@@ -832,23 +836,3 @@ class Case:
     def _problem(self, text: str) -> None:
         self.problems.append(text)
         self.trace.append("!! " + text)
-
-
-@contextmanager
-def _listening(problems: list[str], heard: Callable[[str], None]) -> Iterator[None]:
-    """What is logged with an exception that is none of a disk's is a bug."""
-
-    def listen(logger: object, name: str, event: structlog.typing.EventDict) -> str:
-        heard(str(event.get("event")))
-        cause = event.get("exc_info")
-        if isinstance(cause, BaseException) and not isinstance(cause, StorageError | OSError):
-            problems.append("".join(traceback.format_exception(cause, limit=-6)))
-        elif cause is True:
-            problems.append(f"{event.get('event')}: " + traceback.format_exc(limit=-6))
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[listen])
-    try:
-        yield
-    finally:
-        structlog.reset_defaults()
