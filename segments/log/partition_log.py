@@ -426,6 +426,12 @@ class PartitionLog:
             or last_offset - segment.base_offset > OFFSET_SPAN_MAX
         )
 
+    def know(self, producers: ProducerTable) -> None:
+        """Take over what is known of producers while the log is opened."""
+        self.producers = producers
+        for segment in (*self.rotating, self.active):
+            segment.opened_before = producers.transactions.open.copy()
+
     def roll(self, now_ms: int) -> None:
         """Go on in the next segment.  The caller holds append_lock.  Raises OSError."""
         old = self.active
@@ -444,6 +450,7 @@ class PartitionLog:
             leader_epoch=self.leader_epoch,
             name_is_durable=taken.name_is_durable,
         )
+        active.opened_before = self.producers.transactions.open.copy()
         self.open_logs.add(self)
         with self.state_lock:
             self.rotating = [*self.rotating, old]

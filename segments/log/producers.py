@@ -320,6 +320,32 @@ class ProducerTable:
             for producer_id, known in self._producers.items()
         }
 
+    def below(self, begin: int, found: "ProducerTable") -> dict[int, Producer]:
+        """Those that had batches below `begin`, as of these.
+
+        found: what a log that was opened again says; where it took a producer at its word, and its
+        last batches are none of these, it does so here.
+        """
+        producers: dict[int, Producer] = {}
+        for producer_id, known in self._producers.copy().items():
+            batches = tuple(one for one in known.batches if one.base_offset < begin)
+            resumes = known.resumes
+            if len(batches) < len(known.batches):
+                said = found.get(producer_id)
+                resumes |= said is not None and said.resumes
+            if batches:
+                producers[producer_id] = known._replace(batches=batches, resumes=resumes)
+        return producers
+
+    def fenced(self, found: "ProducerTable") -> dict[int, Producer]:
+        """Those of whom there is nothing but the marker of an epoch that `found` has not seen."""
+        return {
+            producer_id: known
+            for producer_id, known in self._producers.copy().items()
+            if not known.batches
+            and ((said := found.get(producer_id)) is None or said.epoch < known.epoch)
+        }
+
     def rows(self) -> Iterable[tuple[int, Producer]]:
         """What is known, by producer id; copied at once, so also beside who changes it."""
         copied = self._producers.copy()

@@ -59,6 +59,7 @@ class ActiveSegment:
         "next_offset",
         "number",
         "offsets",
+        "opened_before",
         "path",
         "pins",
         "positions",
@@ -103,6 +104,9 @@ class ActiveSegment:
         self.builder = BlockBuilder(base_offset, interval)
         self.pins = 0
         self.retired = False
+        self.opened_before: dict[int, int] = {}
+        """By producer, the first offset of the transactions that were open when it was begun, or
+        when its log was opened."""
         self.is_half_written = False
         """Whether a write failed on its way: its file may be longer then, and nothing is written
         into it any more."""

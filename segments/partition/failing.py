@@ -34,7 +34,7 @@ from ..errors import (
 from ..log.partition_log import PartitionLog
 from ..log.salvaging import Retry, check_promised, salvage
 from ..log.sealing import close_log
-from ..recovery.producer_replay import replay_transactions
+from ..recovery.producer_replay import replay_behind
 from ..settings.topic_config import OnCorruption
 from .partition_view import PartitionView
 
@@ -287,15 +287,14 @@ class FailingPartition(PartitionView, ABC):
 
 
 def _know(opened: PartitionLog, old: PartitionLog, *, is_all_there: bool) -> None:
-    """Take over what was known in memory of producers, or of transactions alone: of damage in what
-    is sealed the files say less, and a repair, or the disk, may bring that back.
+    """Take over what was known in memory of producers and their transactions, all of it or of what
+    is sealed: of damage in that the files say less, and a repair, or the disk, may bring that back.
 
     A copy: who is busy with `old` yet changes its own, under the lock of that.
 
     is_all_there: what was not sealed is as it was written.  Raises CorruptSegment, OSError.
     """
     if is_all_there and opened.log_end_offset == old.log_end_offset and not old.is_half_known:
-        opened.producers = old.producers.copy()
-        return
-    begin = (*old.rotating, old.active)[0].base_offset
-    replay_transactions(opened, old.producers.transactions, begin)
+        opened.know(old.producers.copy())
+    else:
+        replay_behind(opened, old)

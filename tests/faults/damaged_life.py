@@ -11,13 +11,9 @@ write-ahead log that no look of a running broker has come to, what segments have
 where a full disk had no room for what the log says of the ends.
 """
 
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from random import Random
 from typing import Final
-
-import structlog
 
 from segbroker.protocol.markers import Outcome, encode_marker
 from segbroker.protocol.record_batch import (
@@ -615,23 +611,3 @@ class DamagedLife:
     def _problem(self, text: str) -> None:
         self.problems.append(text)
         self.trace.append("!! " + text)
-
-
-@contextmanager
-def listening(problems: list[str], heard: Callable[[str], None]) -> Iterator[None]:
-    """What is logged with an exception that is none of a disk's is a bug."""
-
-    def listen(logger: object, name: str, event: structlog.typing.EventDict) -> str:
-        heard(str(event.get("event")))
-        cause = event.get("exc_info")
-        if isinstance(cause, BaseException) and not isinstance(cause, StorageError | OSError):
-            problems.append("".join(traceback.format_exception(cause, limit=-6)))
-        elif cause is True:
-            problems.append(f"{event.get('event')}: " + traceback.format_exc(limit=-6))
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[listen])
-    try:
-        yield
-    finally:
-        structlog.reset_defaults()

@@ -20,6 +20,7 @@ import errno
 import re
 from collections.abc import Iterator
 from random import Random
+from typing import Self
 
 from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage, _Directory, _Inode
 from segbroker.segments.disk.storage import Buffer
@@ -142,10 +143,10 @@ class MeddledDisk(MemoryStorage):
         self.step(path)
         super().fsync_dir(path)
 
-    def image(self, *, power_cut: bool) -> "MeddledDisk":
+    def image(self, *, power_cut: bool) -> Self:
         """The disk as the next process finds it."""
         plain = self.after_power_cut() if power_cut else self.after_kill()
-        found = MeddledDisk(plain._seed)
+        found = type(self)(plain._seed)
         found._away, found._names, found._earlier = self._away, self._names, self._earlier
         found._boot = plain._boot
         found._root = plain._root

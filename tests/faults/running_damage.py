@@ -17,7 +17,8 @@ from typing import Final
 from segbroker.segments.errors import StorageError
 
 from .damage_ledger import Found, take
-from .damaged_life import COMPACTED, TOPICS, DamagedLife, listening
+from .damaged_life import COMPACTED, TOPICS, DamagedLife
+from .listening import listening
 from .meddled_disk import Killed
 
 ENDS: Final = (
@@ -28,6 +29,11 @@ ENDS: Final = (
 
 class Case(DamagedLife):
     """One seed: what is drawn."""
+
+    @property
+    def outcome(self) -> str:
+        """What came of it."""
+        return "refused" if self.refused else "with a loss" if self.lost else "whole"
 
     def run(self) -> "Case":
         """All of it."""

@@ -155,8 +155,8 @@ UNDONE: Final = (
     Bug(
         "no repeated batch is recognised behind a start",
         "opening",
-        "        replay_producers(opened)\n        opened.producers.loaded()\n",
-        "        opened.producers.loaded()\n",
+        "        replay_producers(opened)\n",
+        "",
         HARNESS,
     ),
     Bug(

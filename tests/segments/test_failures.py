@@ -46,8 +46,8 @@ class TreacherousStorage(MemoryStorage):
         in its place.
     """
 
-    def __init__(self, *, forgets: bool = False) -> None:
-        super().__init__()
+    def __init__(self, seed: int = 0, *, forgets: bool = False) -> None:
+        super().__init__(seed)
         self.forgets = forgets
         self.fails: tuple[str, ...] = ()
         self.error = errno.EIO
