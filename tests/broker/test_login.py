@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from segbroker.broker.access import authentication
 from segbroker.broker.access.authentication import CHECKS_MAX
 from segbroker.broker.configuration.config import InvalidConfig, merge
+from segbroker.broker.connections import connection as connection_module
 from segbroker.broker.loop import large_requests
 from segbroker.broker.loop.address_threads import AddressThreads
 from segbroker.broker.peers.sasl import LOGIN_FRAME_BYTES_MAX
@@ -310,6 +311,60 @@ async def test_a_login_that_does_not_come_is_not_waited_for(events: Events) -> N
         with trio.fail_after(60), pytest.raises(Closed):
             await client.receive_frame()
     assert events.named("handshake_timed_out")
+
+
+async def test_a_login_that_waits_for_the_broker_is_not_late(
+    mock_clock: MockClock, events: Events
+) -> None:
+    mock_clock.rate = 1
+    async with (
+        guarded(handshake_timeout_ms=60_000) as broker,
+        trio.open_nursery() as nursery,
+        checkers_busy(broker) as checks,
+    ):
+        nursery.start_soon(log_in_from, "127.0.0.1", broker, "wonderland")
+        await becomes(lambda: len(checks) == 1)
+        async with connect(broker.address) as later:
+            await becomes(lambda: broker.connections == 2)
+            mock_clock.jump(60)
+            with pytest.raises(Closed):
+                await later.receive_frame()
+    assert len(events.named("handshake_timed_out")) == 1
+
+
+async def test_logins_that_wait_for_the_broker_keep_their_places(events: Events) -> None:
+    """A fleet that comes back, each from an address of its own."""
+    fleet = [f"127.0.0.{n}" for n in range(1, 6)]
+    async with (
+        guarded(handshakes_max=len(fleet)) as broker,
+        trio.open_nursery() as nursery,
+        checkers_busy(broker) as checks,
+    ):
+        for host in fleet:
+            nursery.start_soon(log_in_from, host, broker, "wonderland")
+        await becomes(lambda: len(checks) == len(fleet))
+        for host in (fleet[0], "127.0.0.6"):
+            async with connect_from(host, broker) as late:
+                with pytest.raises(Closed):
+                    await late.receive_frame()
+    assert len(events.named("handshake_crowded_out")) == 2
+
+
+async def test_who_keeps_the_broker_waiting_for_long_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with guarded(handshakes_max=1) as broker, connect(broker.address) as slow:
+        monkeypatch.setattr(connection_module, "PATIENCE_S", 3600.0)
+        assert (await choose(slow, "PLAIN")).error_code == 0
+        async with connect(broker.address) as late:
+            with pytest.raises(Closed):
+                await late.receive_frame()
+        monkeypatch.setattr(connection_module, "PATIENCE_S", 0.0)
+        async with connect(broker.address) as late:
+            assert (await log_in(late)).error_code == 0
+            assert await is_served(late)
+        with pytest.raises(Closed):
+            await slow.receive_frame()
 
 
 async def test_a_crowd_of_strangers_crowds_out_itself(events: Events) -> None:
