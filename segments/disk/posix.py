@@ -223,6 +223,8 @@ class PosixStorage:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from exc
         finally:
             os.close(fd)
 
@@ -245,9 +247,9 @@ class PosixStorage:
                 return PosixLock(fd, path)
         except FileNotFoundError:
             pass
-        except OSError:
+        except OSError as exc:
             os.close(fd)
-            raise
+            raise OSError(exc.errno, exc.strerror, path) from exc
         os.close(fd)
         return None
 
