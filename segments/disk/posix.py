@@ -9,6 +9,7 @@ What some platforms have and others have not is looked up once, when a PosixStor
 | fdatasync | most | F_FULLFSYNC where there is one (macOS: fsync stops at the drive), or fsync |
 | posix_fadvise | Linux, BSD | advice goes unheard |
 | a boot id | Linux | empty: every start counts as another boot |
+| a count of attached disks | Linux 5.15 | the boot id alone: as if no disk were ever taken away |
 
 Only the owner and its group get rights on files (0640, directories 0750): files hold what access
 rules protect, and data from which passwords could be guessed.
@@ -27,6 +28,7 @@ from .storage import Advice, Buffer, Space
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+DISKS = "/sys/dev/block"
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -72,6 +74,29 @@ def _full_sync(fd: int) -> None:
         os.fsync(fd)
     else:
         fcntl.fcntl(fd, full)
+
+
+def _line_of(path: str) -> str:
+    """What the kernel says there; nothing where it does not."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(fd, 64).decode("ascii", "replace").strip()
+    finally:
+        os.close(fd)
+
+
+def _attached(path: str) -> str:
+    """The disk below a path, and which of all attachments of disks in this boot it is; nothing
+    where the file system has no single disk, or the kernel does not count them."""
+    device = os.stat(path).st_dev
+    disk = f"{os.major(device)}:{os.minor(device)}"
+    for place in ("", "/.."):  # of a disk; of a partition of one
+        if number := _line_of(f"{DISKS}/{disk}{place}/diskseq"):
+            return f"{disk}#{number}"
+    return ""
 
 
 class PosixFile:
@@ -198,6 +223,8 @@ class PosixStorage:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from exc
         finally:
             os.close(fd)
 
@@ -220,9 +247,9 @@ class PosixStorage:
                 return PosixLock(fd, path)
         except FileNotFoundError:
             pass
-        except OSError:
+        except OSError as exc:
             os.close(fd)
-            raise
+            raise OSError(exc.errno, exc.strerror, path) from exc
         os.close(fd)
         return None
 
@@ -237,12 +264,7 @@ class PosixStorage:
         files = found.f_favail if found.f_files else None
         return Space(found.f_blocks * size, found.f_bavail * size, files)
 
-    def boot_id(self) -> str:
-        try:
-            fd = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return ""  # not Linux
-        try:
-            return os.read(fd, 64).decode("ascii", "replace").strip()
-        finally:
-            os.close(fd)
+    def boot_id(self, path: str) -> str:
+        boot = _line_of(BOOT_ID)
+        attached = _attached(path)
+        return f"{boot} {attached}" if boot and attached else boot

@@ -151,9 +151,10 @@ class Storage(Protocol):
         system does not say."""
         ...
 
-    def boot_id(self) -> str:
-        """Which run of the machine this is: as long as it is the same, what was written is there,
-        synced or not.  Empty where nobody knows; then every start counts as another boot."""
+    def boot_id(self, path: str) -> str:
+        """Which run of the machine this is, and of the disk where `path` lies: as long as it is the
+        same, what was written is there, synced or not.  Empty where nobody knows; then every start
+        counts as another boot.  Behind a space the disk, where it is known.  Raises OSError."""
         ...
 
 

@@ -34,7 +34,7 @@ from .restarts import broker_on, cut_off, killed
 class BootlessStorage(MemoryStorage):
     """On a machine that is no Linux."""
 
-    def boot_id(self) -> str:
+    def boot_id(self, path: str) -> str:
         return ""
 
 
