@@ -27,8 +27,9 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.committed import Content, offsets_count
 
 from ..configuration.config import BrokerConfig
+from ..failed_changes import FailedChanges
 from ..loop.loop_clock import monotonic_ms
-from ..recording import Done, ignored, logged
+from ..recording import Done, ignored
 from ..refused import Refused
 from .classic_members import PROTOCOL_TYPE
 from .consumer_group import ConsumerGroup
@@ -67,9 +68,11 @@ class GroupUpkeep(GroupOffsets):
         kept: KeptGroups,
         pending: Callable[[str], Collection[tuple[str, int]]],
         now_ms: Callable[[], int],
+        failed: FailedChanges,
     ) -> None:
-        """kept, pending, now_ms: as in Groups."""
+        """kept, pending, now_ms, failed: as in Groups."""
         super().__init__(manager, pending)
+        self._failed = failed
         self.config = config
         self._groups: dict[str, AnyGroup] = {}
         self._is_closed = False
@@ -80,7 +83,7 @@ class GroupUpkeep(GroupOffsets):
         self._looks_into_groups = False
         self._next_round_ms = self._looked_at = 0
         self._all_kept = self._kept, self._consumers, self._streams = kept
-        self._ends = KeptEnds(manager, now_ms)
+        self._ends = KeptEnds(manager, now_ms, failed)
 
     @property
     def is_open(self) -> bool:
@@ -215,7 +218,8 @@ class GroupUpkeep(GroupOffsets):
         is_same = self._manager.committed.get(group_id) is content.get(group_id)
         if is_same and not (self._pending(group_id) or self.committing(group_id)):
             log.info("group_expired", group=group_id, last_used_ms=last)
-            self.forget(group_id, None, logged("group_not_forgotten", group=group_id))
+            told = self._failed.told("group_not_forgotten", group_id, group=group_id)
+            self.forget(group_id, None, told)
             self.remove(group_id)
 
     def _keep_again(self, group_id: str, group: AnyGroup | None) -> None:
@@ -267,7 +271,8 @@ class GroupUpkeep(GroupOffsets):
         if rows:
             topics = sorted({topic for topic, _ in rows})
             log.info("offsets_expired", group=group_id, topics=topics, partitions=len(rows))
-            self.forget(group_id, rows, logged("offsets_not_forgotten", group=group_id))
+            told = self._failed.told("offsets_not_forgotten", group_id, group=group_id)
+            self.forget(group_id, rows, told)
 
     def _last_used_ms(self, group_id: str, group: AnyGroup | None, now_ms: int) -> int | None:
         """When somebody was last in an idle group, or committed for it; None: nobody ever was."""

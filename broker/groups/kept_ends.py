@@ -23,7 +23,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.committed import last_commit_ms
 from segbroker.segments.metadata.emptied import EMPTIED, SECTION, emptied_ms
 
-from ..recording import logged
+from ..failed_changes import FailedChanges
 
 CLOSE_MS: Final = 60_000
 """A time that is no more than this after what is known is not written: most commit when they go."""
@@ -32,9 +32,12 @@ CLOSE_MS: Final = 60_000
 class KeptEnds:
     """These times of one data directory."""
 
-    def __init__(self, manager: DiskManager, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, manager: DiskManager, now_ms: Callable[[], int], failed: FailedChanges
+    ) -> None:
         """now_ms: the wall clock."""
         self._manager = manager
+        self._failed = failed
         self._now_ms = now_ms
         self._under_way: dict[str, int] = {}
 
@@ -67,7 +70,7 @@ class KeptEnds:
         if at_ms <= self.last_used_ms(group_id) + CLOSE_MS:
             return
         self._under_way[group_id] = at_ms
-        done = logged("group_end_not_recorded", group=group_id)
+        done = self._failed.told("group_end_not_recorded", group_id, group=group_id)
 
         def written(error: OSError | None) -> None:
             if self._under_way.get(group_id) == at_ms:
@@ -80,5 +83,5 @@ class KeptEnds:
         """Have nothing written down of a group, if something is.  Not waited for."""
         if not self.has(group_id):
             return
-        done = logged("group_end_not_forgotten", group=group_id)
+        done = self._failed.told("group_end_not_forgotten", group_id, group=group_id)
         self._manager.record_soon(done, EMPTIED, group=group_id, at=None)

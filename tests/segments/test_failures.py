@@ -1021,3 +1021,26 @@ def test_a_segment_that_cannot_be_made_ahead_is_told_once_until_the_next_roll(
     assert [line["event"] for line in told] == ["segment_not_prepared"]
     append(handler, batch_of(bytes(500)))
     assert handler.segments_count == 2, "the roll has made it itself"
+
+
+def test_retention_that_cannot_be_written_is_told_once_and_again_when_it_fails_anew() -> None:
+    """It is tried in each round, of each partition that is over its cap."""
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    for number in range(20):
+        write(handler, number)
+    manager.keep_house_now(1_000)
+
+    def tried(*lines: str) -> None:
+        with capture_logs() as events:
+            for _ in range(3):
+                manager.keep_house_now(2_000)
+        told = [event for event in events if event["event"].startswith("segments_")]
+        assert [event["event"] for event in told] == list(lines)
+
+    for size in ("1000", "500"):
+        manager.alter_topic("t", {**SMALL.overrides, "retention.bytes": size})
+        disk.full = True
+        tried("segments_not_evicted")
+        disk.full = False
+        tried("segments_evicted")
