@@ -83,6 +83,8 @@ class Nemesis:
             self.nursery.start_soon(process.run)
             await process.decided.wait()
             if process.started.is_set():
+                limit = process.manager.open_logs
+                limit.open_max = min(limit.open_max, self.plan.open_logs)
                 self.meddler.listen(process.manager)
                 self.on_started(process)
                 self.world.trace("serving", self.starts)
