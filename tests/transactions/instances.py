@@ -1,7 +1,11 @@
 """Instances of transactional producers, request by request, as thin as the protocol.
 
-Each asks again what has no answer, or is to be asked again; what is refused for good ends it.  A
-request that begins when somebody was told of a later epoch must not succeed.
+Each asks again what has no answer, or is to be asked again; what is refused for good ends it.  Now
+and then it does not wait for an answer, or only for a moment.  A request that begins when somebody
+was told of a later epoch must not succeed.
+
+Under version 1 of the protocol a request that was given up may come later, into the next
+transaction (docs/decisions/0105): so who has given one up begins anew behind the end of this one.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,6 +39,7 @@ AGAIN: Final = frozenset(
 SILENCE: Final = -2
 """There was no answer."""
 TRIES: Final = (1, 3, 10)
+PATIENCE_S: Final = (*[1_000.0] * 12, 0.0, 0.001, 0.005, 0.03)
 TIMEOUTS_MS: Final = (200, 1_000, 10_000)
 
 
@@ -54,6 +59,8 @@ class Instance:
         self.name = name
         self.tx = Tx(None, name, self.random.choice((V1, V2)))  # type: ignore[arg-type]
         self.values = 0
+        self.may_come_later = False
+        """Whether something of before may be heard now."""
         self.label = f"{name}/{number}"
 
     @property
@@ -85,12 +92,16 @@ class Instance:
         process = await self.lives.serving()
         epoch, newest = self.tx.epoch, self.ledger.newest.get(self.name, -1)
         code = SILENCE
-        async with (
-            self.lives.within(process),
-            self.lives.client(process, self.label) as client,
-        ):
-            await answered(self._asked(client, ask, got := [code]), f"{what} of {self.label}")
-            code = got[0]
+        got = [code]
+        patience_s = self.random.choice(PATIENCE_S)
+        with trio.move_on_after(patience_s):
+            async with (
+                self.lives.within(process),
+                self.lives.client(process, self.label) as client,
+            ):
+                await answered(self._asked(client, ask, got), f"{what} of {self.label}")
+        code = got[0]
+        self.may_come_later |= code == SILENCE and self.tx.version == V1
         self.world.trace("asked", self.label, what, f"epoch {epoch}", code)
         if guarded and code == 0 and epoch < newest:
             raise Difference(f"{what} of {self.label}: epoch {epoch} is heard behind {newest}")
@@ -127,6 +138,7 @@ class Instance:
         if code := await self._until("init", ask, tries, guarded=False):
             raise Over(f"init: {code}")
         self._given()
+        self.may_come_later = False
 
     def _given(self) -> None:
         given = (self.tx.producer_id, self.tx.epoch)
@@ -152,6 +164,8 @@ class Instance:
             await self._commit(attempt)
         else:
             await self._abort(attempt)
+        if self.may_come_later:
+            raise Over("it begins anew")
 
     async def _send(self, attempt: Attempt) -> None:
         key = self.random.choice(self.keys)
