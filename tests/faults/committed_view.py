@@ -54,7 +54,7 @@ def read_committed(handler: DiskHandler, random: Random) -> Seen:
         if sent is None:
             break
         repairs = 0
-        before, offset = offset, _take(seen, *sent, offset)
+        before, offset = offset, take_committed(seen, *sent, offset)
         if offset == before:
             stable = handler.last_stable_offset
             seen.problem = f"nothing is sent from {offset} on, below {stable}"
@@ -80,7 +80,9 @@ def _fetch(
     return bytes(part), rows
 
 
-def _take(seen: Seen, data: bytes, rows: list[FetchResponseAbortedTransaction], offset: int) -> int:
+def take_committed(
+    seen: Seen, data: bytes, rows: list[FetchResponseAbortedTransaction], offset: int
+) -> int:
     """What the reader does with an answer; where it goes on."""
     begin = offset
     pending = sorted(rows, key=lambda row: row.first_offset)

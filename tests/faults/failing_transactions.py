@@ -57,6 +57,7 @@ WEIGHTS: Final = {
     "append": 12,
     "plain": 3,
     "end": 5,
+    "init": 2,
     "again": 2,
     "stale": 1,
     "tick": 4,
@@ -283,6 +284,12 @@ class Case:
             if one.outcome is None:
                 self._decide(producer, one, Outcome.ABORT)
         else:
+            producer.epoch, producer.sequence = producer.epoch + 1, 0
+
+    def _init(self) -> None:
+        """Another instance takes over, with the next epoch, where nothing is open."""
+        producer = self.random.choice(self.producers)
+        if producer.transaction is None and producer.unanswered is None:
             producer.epoch, producer.sequence = producer.epoch + 1, 0
 
     def _again(self) -> None:
