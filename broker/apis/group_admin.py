@@ -44,6 +44,7 @@ from ..groups.group_rounds import State
 from ..loop.pace import Pace
 from ..recording import recorded
 from ..refused import Refused
+from ..settling import check_settled
 from .metadata import NOT_ASKED
 
 TOGETHER_MAX: Final = 100
@@ -188,7 +189,7 @@ async def _deleted(core: Core, name: str) -> ErrorCode:
     if core.groups.members_count(name):
         return ErrorCode.NON_EMPTY_GROUP
     if not (core.groups.exists(name) or is_staged):
-        return ErrorCode.GROUP_ID_NOT_FOUND
+        return await _not_there(core)
     if is_staged:
         if code := await core.transactions.unstage(name, None):
             return code
@@ -198,6 +199,15 @@ async def _deleted(core: Core, name: str) -> ErrorCode:
     if not code and core.groups.is_open and not core.groups.members_count(name):
         await recorded(lambda done: core.groups.remove(name, done))  # nobody joined meanwhile
     return code
+
+
+async def _not_there(core: Core) -> ErrorCode:
+    """What is said of a group that is not there, nor behind a crash."""
+    try:
+        await check_settled(core)
+    except Refused:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def _deleted_share(core: Core, name: str) -> ErrorCode:
@@ -236,7 +246,7 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
             await pace.step()
     staged = core.transactions.table.pending(request.group_id)
     if not (core.groups.exists(request.group_id) or staged):
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
+        return OffsetDeleteResponse(error_code=await _not_there(core), topics=[])
     for begin in range(0, max(len(named), 1), ROWS_MAX):
         code = await _forget_named(core, call, named[begin : begin + ROWS_MAX])
         if code:

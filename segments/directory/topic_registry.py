@@ -27,7 +27,7 @@ import structlog
 from segbroker.protocol.limits import TOPIC_PARTITIONS_MAX
 
 from ..disk.storage import Storage, removals, remove_tree
-from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists
+from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists, UnknownTopic
 from ..metadata.alike import first_alike, folded
 from ..metadata.ceilings import PartitionCeiling
 from ..metadata.metadata import SETTLED, Ceiling, Metadata, PartitionKey, TopicMeta, encode_topic
@@ -187,7 +187,7 @@ class TopicRegistry:
         change = SeveralTopics[str]("was not deleted")
         with self.admin_lock:
             for name in dict.fromkeys(names):
-                change.attempt(name, name, partial(self._partitions.meta, name))
+                change.attempt(name, name, partial(self._doomed, name))
             metas = list(change.taken.values())
             rows = [{"name": one.name, "id": one.topic_id.bytes} for one in metas]
             with change.recorded():
@@ -201,6 +201,14 @@ class TopicRegistry:
             graves = self._move_away(change.taken.values())
         self._remove_soon(graves)
         return change.outcomes
+
+    def _doomed(self, name: str) -> TopicMeta:
+        """The topic that is to go.  Raises UnknownTopic, OSError."""
+        try:
+            return self._partitions.meta(name)
+        except UnknownTopic:
+            self.settle()  # or it comes true at a kill that it was made
+            raise
 
     def _move_away(self, metas: Iterable[TopicMeta]) -> list[str]:
         """Give the directories of deleted topics names that no topic can have; which those are.

@@ -61,6 +61,21 @@ async def test_what_is_acknowledged_behind_a_deletion_that_failed_outlives_a_kil
         assert await delete(client) == ErrorCode.NONE
 
 
+async def test_a_topic_that_could_not_be_made_is_gone_for_good_once_told_to_be_unknown() -> None:
+    """Its event may be on the disk: who takes it away to be sure finds it behind a kill."""
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        disk.sync_error = OSError(errno.EIO, "planted")
+        code, _ = await client.try_create("t")
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await delete(client) == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+        assert await delete(client) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        image = disk.after_kill()
+    async with serving(storage=image) as broker:
+        assert "t" not in broker.core.topics.all
+
+
 async def test_a_share_group_goes_on_in_a_topic_whose_deletion_failed() -> None:
     """The partition is served anew: the group hears of the records of that one."""
     disk = GatedStorage()
