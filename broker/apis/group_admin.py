@@ -38,6 +38,7 @@ from segbroker.segments.metadata.committed import NOWHERE, ROWS_MAX
 
 from ..call import Call
 from ..core import Core
+from ..groups.all_names import in_order
 from ..groups.group import Group
 from ..groups.group_lines import OFFSETS_DELETED
 from ..groups.group_rounds import State
@@ -65,8 +66,9 @@ async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsRe
     types = {kind.lower() for kind in call.request.types_filter}
     found = []
     pace = Pace()
-    shares = core.groups.share_groups.names()
-    for name in sorted({*core.groups.names(), *shares, *core.transactions.table.groups}):
+    groups = core.groups
+    places = [*groups.places(), *groups.share_groups.places(), core.transactions.table.groups]
+    for name in await in_order(places, pace):
         await pace.step()
         if not (_exists(core, name) or core.groups.share_groups.has(name)):
             continue  # gone meanwhile

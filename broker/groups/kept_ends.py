@@ -16,8 +16,8 @@ Limit: while the wall clock is not believed nothing is written; whoever keeps th
 it is again.  A kill between the two loses the time.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.committed import last_commit_ms
@@ -41,9 +41,9 @@ class KeptEnds:
         self._now_ms = now_ms
         self._under_way: dict[str, int] = {}
 
-    def names(self) -> list[str]:
+    def names(self) -> Mapping[str, Any]:
         """Every group of which a time is written down."""
-        return list(self._manager.section(SECTION) or ())
+        return self._manager.section(SECTION) or {}
 
     def has(self, group_id: str) -> bool:
         """Whether it is known when a group lost its last member."""

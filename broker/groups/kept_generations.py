@@ -16,8 +16,8 @@ one that nobody has succeeded: whoever is of an older one than that is refused a
 for members of whom it is written down that they are at an earlier one.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import structlog
 
@@ -56,9 +56,9 @@ class KeptGenerations:
     def _all(self) -> Iterator[tuple[str, Generation]]:
         return generations_in(self._manager.section(SECTION))
 
-    def names(self) -> list[str]:
+    def names(self) -> Mapping[str, Any]:
         """Every group of which something is written down."""
-        return list(self._manager.section(SECTION) or ())
+        return self._manager.section(SECTION) or {}
 
     def number(self, group_id: str) -> int:
         """The generation that is written down of a group; 0: none is."""

@@ -143,9 +143,9 @@ class KeptMembers(ABC, Generic[G]):
         """The epoch that is written down of a group; 0: none is."""
         return epoch_of(self._manager.section(self.section), group_id)
 
-    def names(self) -> list[str]:
+    def names(self) -> Mapping[str, Any]:
         """Every group of which something is written down."""
-        return list(self._manager.section(self.section) or ())
+        return self._manager.section(self.section) or {}
 
     def _found(
         self, group_id: str, sizes: dict[str, int], said_sizes: dict[str, int] | None = None
