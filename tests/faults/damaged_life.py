@@ -59,7 +59,9 @@ RETENTION_BYTES: Final = 4_096
 SEGMENT_BYTES: Final = 1_024
 PARTITIONS: Final = 2
 OF_THE_WAL: Final = ("/data/wal", "/data/meta", "/data/witness")
-NOTICED: Final = ("remove", "away", "cut in place", "beginning")
+NOTICED: Final = ("remove", "away", "cut in place", "beginning", "other", "other in place")
+HIDEABLE: Final = ("cut in place", "other in place")
+"""What an append may hide that comes before a look, if it is done to a file that is open."""
 UNSEEN: Final = ("stale in place", "foreign in place", "flip in place")
 UNSEALED_MAX: Final = 3
 """Files: the one that is written, one in front of it, and one that was made ahead."""
@@ -224,6 +226,7 @@ class DamagedLife:
             is_kept = not manager.wal.checkpoints and not self.lax and key not in self.overwritten
             ledger.due, ledger.kept = (ledger.kept if is_kept else set()), set()
             ledger.open, ledger.written = set(), set()
+            ledger.is_hideable = False
         self.overwritten.clear()
         if how == "power cut":
             self.foreign |= dict.fromkeys(self.copied)
@@ -310,13 +313,11 @@ class DamagedLife:
             ours = [one for one in self.changed if one.startswith(f"{folder}/")]
             if f"{folder}/".startswith(f"{path}/") or path in ours:
                 self._doubt(key, how, path, ours)
-                # What is cut and written to is long enough again, with a hole in it.
-                is_hole = how == "cut in place" and self._is_written(key, path)
-                if is_hole:
-                    self.overwritten.add(key)
-                is_noticed = how in NOTICED and not is_hole and key not in self.touched
+                is_noticed = how in NOTICED and key not in self.touched
+                ledger.is_hideable = how in HIDEABLE and self._is_written(key, path)
                 ledger.recalled = self._recalled(key) if is_noticed else set()
-                ledger.open = self._open_at(key, path) if is_noticed else set()
+                is_elsewhere = is_noticed and not how.endswith("in place")
+                ledger.open = self._open_at(key, path) if is_elsewhere else set()
                 self.touched.add(key)
 
     def _doubt(self, key: Partition, how: str, path: str, changed: list[str]) -> None:
@@ -353,12 +354,12 @@ class DamagedLife:
         return found & self.ledgers[key].acked.keys()
 
     def _is_written(self, key: Partition, path: str) -> bool:
-        """Whether a file is not sealed, as the running broker knows it."""
+        """Whether a file is not sealed and open, as the running broker knows it."""
         handler = self.manager.handlers.get(key) if self.manager is not None else None
         if handler is None:
             return True
         unsealed = (*handler._log.rotating, handler._log.active)
-        return path in [one.path for one in unsealed]
+        return path in [one.path for one in unsealed if one.file is not None]
 
     def _open_at(self, key: Partition, path: str) -> set[int]:
         """What is in a file that is open: a look writes it anew from there."""
@@ -375,6 +376,7 @@ class DamagedLife:
         for ledger in self.ledgers.values():
             ledger.recalled |= ledger.open
             ledger.open = set()
+            ledger.is_hideable = False
 
     def _is_unsealed(self, key: Partition, path: str) -> bool:
         """Whether a start may take what is there for its own: of what is sealed a tag is known."""
@@ -475,6 +477,10 @@ class DamagedLife:
         """Whether it is acknowledged."""
         assert self.manager is not None
         ledger, values = self.ledgers[key], request.values
+        if ledger.is_hideable:
+            # What is cut and written to is long enough again, with a hole in it.
+            self.overwritten.add(key)
+            ledger.recalled.clear()
         is_tracked = request.producer >= 0
         ledger.unanswered = request if is_tracked else None
         self.trace.append(f"append {key} {len(values)}")
