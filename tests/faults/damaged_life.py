@@ -11,6 +11,7 @@ write-ahead log that no look of a running broker has come to, what segments have
 where a full disk had no room for what the log says of the ends.
 """
 
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -63,6 +64,7 @@ NOTICED: Final = ("remove", "away", "cut in place", "beginning", "other", "other
 HIDEABLE: Final = ("cut in place", "other in place")
 """What an append may hide that comes before a look, if it is done to a file that is open."""
 UNSEEN: Final = ("stale in place", "foreign in place", "flip in place")
+ANSWER_LIMIT_S: Final = 20
 UNSEALED_MAX: Final = 3
 """Files: the one that is written, one in front of it, and one that was made ahead."""
 
@@ -70,7 +72,9 @@ UNSEALED_MAX: Final = 3
 class DamagedLife:
     """See the module.  `problems`: what must not be; `trace`: what was done."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, flushers: int = 0) -> None:
+        """flushers: threads, in an order that no seed has; it is killed between two calls alone."""
+        self.flushers = flushers
         self.random = Random(f"running damage {seed}")
         self.disk = MeddledDisk(seed)
         self.now_ms = 1_000_000
@@ -124,7 +128,7 @@ class DamagedLife:
         if self.random.random() < 0.1:
             self.shards = self.random.choice((1, 2, 3))
         if self.ledgers and self.random.random() < 0.1:
-            self.disk.dies_in = self.random.randint(0, 60)
+            self._dies_in(self.random.randint(0, 60))
         for _ in range(3):
             manager = self._new()
             try:
@@ -161,12 +165,17 @@ class DamagedLife:
         self._listen()
         return self._has_topics()
 
+    def _dies_in(self, changes: int) -> None:
+        """It is killed behind so many changes of the disk."""
+        if not self.flushers:
+            self.disk.dies_in = changes
+
     def _new(self) -> DiskManager:
         few = self.few
         return DiskManager(
             "/data",
             storage=self.disk,
-            flushers=0,
+            flushers=self.flushers,
             wal=WalConfig(shards=self.shards, file_bytes=1 << 13, shard_bytes=1 << 15),
             open_files_max=1 if few else 64,
             open_logs_max=1 if few else 64,
@@ -204,7 +213,7 @@ class DamagedLife:
                 self.random.choice(("/data/topics/f", "/data/wal", "/data/meta"))
             )
         if how == "kill in the stop":
-            self.disk.dies_in = self.random.randint(0, 40)
+            self._dies_in(self.random.randint(0, 40))
         if how.endswith("stop"):
             works = not self.disk.full and not self.disk.failing
             opened = list(manager.handlers)
@@ -231,7 +240,12 @@ class DamagedLife:
         if how == "power cut":
             self.foreign |= dict.fromkeys(self.copied)
         failing = self.disk.failing if self.random.random() < 0.2 and how != "failing stop" else []
-        self.disk = self.disk.image(power_cut=how == "power cut")
+        left = self.disk
+        self.disk = left.image(power_cut=how == "power cut")
+        if self.flushers:
+            left.full, left.failing = False, []
+            with suppress(BaseExceptionGroup, StorageError, OSError):
+                manager.close()  # what its threads do yet is done to a disk that nobody has
         self.disk.failing = failing
 
     def _hear(self, event: str) -> None:
@@ -392,7 +406,7 @@ class DamagedLife:
         if self.random.random() < 0.3:
             self.now_ms += 60_000
         manager = self.manager
-        manager.housekeeping(self.now_ms)
+        (manager.keep_house_now if self.flushers else manager.housekeeping)(self.now_ms)
         self._listen()
         # Else it may not even be marked, or nobody looks.
         if not (self.disk.full or self.disk.failing or manager.look_for_directory()):
@@ -507,6 +521,13 @@ class DamagedLife:
                 ledger.said |= set(again)
             elif again:
                 self._problem(f"{key}: given again: {again}")
+        if self.flushers:
+            limit_s = time.monotonic() + ANSWER_LIMIT_S
+            while handler.high_watermark <= result.last_offset and handler.read_only is None:
+                if time.monotonic() > limit_s:
+                    self._problem(f"{key}: no answer")
+                    break
+                time.sleep(0.0002)
         if handler.high_watermark <= result.last_offset:
             self.trace[-1] += " not acknowledged"
             return False

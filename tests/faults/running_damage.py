@@ -112,7 +112,7 @@ class Case(DamagedLife):
         """So many; whether there is a broker behind them."""
         for _ in range(count):
             if self.random.random() < 0.015:
-                self.disk.dies_in = self.random.randint(0, 30)
+                self._dies_in(self.random.randint(0, 30))
             if not self._live(self._step):
                 return False
         self.disk.dies_in = None
@@ -134,7 +134,7 @@ class Case(DamagedLife):
         self._end("kill")
         if not self._open():
             return False
-        self.disk.dies_in = self.random.randint(0, 8)
+        self._dies_in(self.random.randint(0, 8))
         if not self._live(lambda: self._append(self.focus)):
             return False
         self.disk.dies_in = None

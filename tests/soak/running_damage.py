@@ -2,6 +2,7 @@
 
 The seed of each finding is printed and repeats it: `--seed S --count 1 --trace`.  `--undone`: the
 mends that are listed in tests/faults/undone.py are undone in turn, and have to be found.
+`--flushers 2`: with the threads of a broker, in whatever order: a seed says what is done alone.
 """
 
 import argparse
@@ -28,9 +29,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1 << 60, help="at most so many")
     parser.add_argument("--trace", action="store_true", help="print what was done")
     parser.add_argument("--undone", nargs="?", const="", help="the name of one; else all of them")
+    parser.add_argument("--flushers", type=int, default=0, help="threads that sync; 0: no threads")
     options = parser.parse_args()
     if options.undone is None:
-        return _run(options.seconds, options.seed, options.count, traces=options.trace)
+        seeds = range(options.seed, options.seed + options.count)
+        return _run(options.seconds, seeds, options.flushers, traces=options.trace)
     names = [bug.name for bug in UNDONE]
     if options.undone:
         return _find(options.undone, options.seed, min(options.count, CASES_MAX))
@@ -38,30 +41,33 @@ def main() -> int:
     return max(subprocess.call([*command, "--undone", name]) for name in names)
 
 
-def _case(seed: int) -> "Case":
+def _case(seed: int, flushers: int = 0) -> "Case":
     """Imported late: behind what is undone."""
-    case: Case = import_module("tests.faults.running_damage").Case(seed)
+    module = import_module("tests.faults.running_damage")
+    case: Case = module.Case(seed, flushers=flushers)
     return case.run()
 
 
-def _run(seconds: int, seed: int, count: int, *, traces: bool) -> int:
+def _run(seconds: int, seeds: range, flushers: int, *, traces: bool) -> int:
     begun_s = time.monotonic()
     outcomes: Counter[str] = Counter()
     findings = 0
-    number = seed
-    while time.monotonic() < begun_s + seconds and number < seed + count:
-        case = _case(number)
+    done = 0
+    for number in seeds:
+        if time.monotonic() >= begun_s + seconds:
+            break
+        case = _case(number, flushers)
+        done += 1
         if traces:
             print("\n".join(case.trace))
         for problem in case.problems:
             print(f"seed {number}: {problem}", flush=True)
         findings += bool(case.problems)
         outcomes["refused" if case.refused else "with a loss" if case.lost else "whole"] += 1
-        number += 1
     counted = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
     print(
-        f"seeds {seed} to {number - 1}, {time.monotonic() - begun_s:.0f} s: {counted}; "
-        f"{findings} with a finding"
+        f"seeds {seeds[0]} to {seeds[0] + done - 1}, {time.monotonic() - begun_s:.0f} s: "
+        f"{counted}; {findings} with a finding"
     )
     return 1 if findings else 0
 
