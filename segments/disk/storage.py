@@ -210,6 +210,14 @@ def is_cut_off(storage: Storage, path: str, size: int) -> bool:
         return isinstance(exc, FileNotFoundError)
 
 
+def has_changed(storage: Storage, path: str, size: int) -> bool:
+    """Whether a file was removed, or has not `size` bytes; not where that cannot be told."""
+    try:
+        return size_of(storage, path) != size
+    except OSError as exc:
+        return isinstance(exc, FileNotFoundError)
+
+
 def read_file_given(storage: Storage, path: str) -> bytearray:
     """As `read_file`, but with zeros in the place of what the disk does not give (EIO).  Raises
     OSError: any other, or EIO where it does not even open the file."""

@@ -553,11 +553,13 @@ class PartitionLog:
 
     def _overwritten(self) -> ActiveSegment | None:
         """The segment that is written to, if its file is longer than what was written: somebody has
-        put something else into it.  Blocking."""
-        if not self.active.is_longer:
+        put something else into it.  Where an append goes on the next look tells."""
+        if not self.active.is_longer or not self.append_lock.acquire(blocking=False):
             return None
-        with self.append_lock:  # else it may be an append that goes on
+        try:
             return self.active if self.active.is_longer else None
+        finally:
+            self.append_lock.release()
 
     def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
         """Make durable what has to be before the content of these is.  Raises OSError."""

@@ -72,6 +72,8 @@ class Ledger:
     """What it had when a file was removed or cut, and what was read from a file that was open."""
     open: set[int] = field(default_factory=set)
     """What is in a file that is open and not at its path; nobody has looked yet."""
+    is_hideable: bool = False
+    """Whether an append hides from every look what was done to the file that is written."""
     said: set[int] = field(default_factory=set)
     """What was found to be lost already."""
     producer: int = -1

@@ -11,6 +11,7 @@ write-ahead log that no look of a running broker has come to, what segments have
 where a full disk had no room for what the log says of the ends.
 """
 
+import time
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -55,8 +56,11 @@ RETENTION_BYTES: Final = 4_096
 SEGMENT_BYTES: Final = 1_024
 PARTITIONS: Final = 2
 OF_THE_WAL: Final = ("/data/wal", "/data/meta", "/data/witness")
-NOTICED: Final = ("remove", "away", "cut in place", "beginning")
+NOTICED: Final = ("remove", "away", "cut in place", "beginning", "other", "other in place")
+HIDEABLE: Final = ("cut in place", "other in place")
+"""What an append may hide that comes before a look, if it is done to a file that is open."""
 UNSEEN: Final = ("stale in place", "foreign in place", "flip in place")
+ANSWER_LIMIT_S: Final = 20
 UNSEALED_MAX: Final = 3
 """Files: the one that is written, one in front of it, and one that was made ahead."""
 
@@ -64,7 +68,9 @@ UNSEALED_MAX: Final = 3
 class DamagedLife:
     """See the module.  `problems`: what must not be; `trace`: what was done."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, flushers: int = 0) -> None:
+        """flushers: threads, in an order that no seed has; it is killed between two calls alone."""
+        self.flushers = flushers
         self.random = Random(f"running damage {seed}")
         self.disk = MeddledDisk(seed)
         self.now_ms = 1_000_000
@@ -118,7 +124,7 @@ class DamagedLife:
         if self.random.random() < 0.1:
             self.shards = self.random.choice((1, 2, 3))
         if self.ledgers and self.random.random() < 0.1:
-            self.disk.dies_in = self.random.randint(0, 60)
+            self._dies_in(self.random.randint(0, 60))
         for _ in range(3):
             manager = self._new()
             try:
@@ -155,12 +161,17 @@ class DamagedLife:
         self._listen()
         return self._has_topics()
 
+    def _dies_in(self, changes: int) -> None:
+        """It is killed behind so many changes of the disk."""
+        if not self.flushers:
+            self.disk.dies_in = changes
+
     def _new(self) -> DiskManager:
         few = self.few
         return DiskManager(
             "/data",
             storage=self.disk,
-            flushers=0,
+            flushers=self.flushers,
             wal=WalConfig(shards=self.shards, file_bytes=1 << 13, shard_bytes=1 << 15),
             open_files_max=1 if few else 64,
             open_logs_max=1 if few else 64,
@@ -198,7 +209,7 @@ class DamagedLife:
                 self.random.choice(("/data/topics/f", "/data/wal", "/data/meta"))
             )
         if how == "kill in the stop":
-            self.disk.dies_in = self.random.randint(0, 40)
+            self._dies_in(self.random.randint(0, 40))
         if how.endswith("stop"):
             works = not self.disk.full and not self.disk.failing
             opened = list(manager.handlers)
@@ -220,11 +231,17 @@ class DamagedLife:
             is_kept = not manager.wal.checkpoints and not self.lax and key not in self.overwritten
             ledger.due, ledger.kept = (ledger.kept if is_kept else set()), set()
             ledger.open, ledger.written = set(), set()
+            ledger.is_hideable = False
         self.overwritten.clear()
         if how == "power cut":
             self.foreign |= dict.fromkeys(self.copied)
         failing = self.disk.failing if self.random.random() < 0.2 and how != "failing stop" else []
-        self.disk = self.disk.image(power_cut=how == "power cut")
+        left = self.disk
+        self.disk = left.image(power_cut=how == "power cut")
+        if self.flushers:
+            left.full, left.failing = False, []
+            with suppress(BaseExceptionGroup, StorageError, OSError):
+                manager.close()  # what its threads do yet is done to a disk that nobody has
         self.disk.failing = failing
 
     def _hear(self, event: str) -> None:
@@ -306,13 +323,11 @@ class DamagedLife:
             ours = [one for one in self.changed if one.startswith(f"{folder}/")]
             if f"{folder}/".startswith(f"{path}/") or path in ours:
                 self._doubt(key, how, path, ours)
-                # What is cut and written to is long enough again, with a hole in it.
-                is_hole = how == "cut in place" and self._is_written(key, path)
-                if is_hole:
-                    self.overwritten.add(key)
-                is_noticed = how in NOTICED and not is_hole and key not in self.touched
+                is_noticed = how in NOTICED and key not in self.touched
+                ledger.is_hideable = how in HIDEABLE and self._is_written(key, path)
                 ledger.recalled = self._recalled(key) if is_noticed else set()
-                ledger.open = self._open_at(key, path) if is_noticed else set()
+                is_elsewhere = is_noticed and not how.endswith("in place")
+                ledger.open = self._open_at(key, path) if is_elsewhere else set()
                 self.touched.add(key)
 
     def _doubt(self, key: Partition, how: str, path: str, changed: list[str]) -> None:
@@ -349,12 +364,12 @@ class DamagedLife:
         return found & self.ledgers[key].acked.keys()
 
     def _is_written(self, key: Partition, path: str) -> bool:
-        """Whether a file is not sealed, as the running broker knows it."""
+        """Whether a file is not sealed and open, as the running broker knows it."""
         handler = self.manager.handlers.get(key) if self.manager is not None else None
         if handler is None:
             return True
         unsealed = (*handler._log.rotating, handler._log.active)
-        return path in [one.path for one in unsealed]
+        return path in [one.path for one in unsealed if one.file is not None]
 
     def _open_at(self, key: Partition, path: str) -> set[int]:
         """What is in a file that is open: a look writes it anew from there."""
@@ -371,6 +386,7 @@ class DamagedLife:
         for ledger in self.ledgers.values():
             ledger.recalled |= ledger.open
             ledger.open = set()
+            ledger.is_hideable = False
 
     def _is_unsealed(self, key: Partition, path: str) -> bool:
         """Whether a start may take what is there for its own: of what is sealed a tag is known."""
@@ -386,7 +402,7 @@ class DamagedLife:
         if self.random.random() < 0.3:
             self.now_ms += 60_000
         manager = self.manager
-        manager.housekeeping(self.now_ms)
+        (manager.keep_house_now if self.flushers else manager.housekeeping)(self.now_ms)
         self._listen()
         # Else it may not even be marked, or nobody looks.
         if not (self.disk.full or self.disk.failing or manager.look_for_directory()):
@@ -471,6 +487,10 @@ class DamagedLife:
         """Whether it is acknowledged."""
         assert self.manager is not None
         ledger, values = self.ledgers[key], request.values
+        if ledger.is_hideable:
+            # What is cut and written to is long enough again, with a hole in it.
+            self.overwritten.add(key)
+            ledger.recalled.clear()
         is_tracked = request.producer >= 0
         ledger.unanswered = request if is_tracked else None
         self.trace.append(f"append {key} {len(values)}")
@@ -497,6 +517,13 @@ class DamagedLife:
                 ledger.said |= set(again)
             elif again:
                 self._problem(f"{key}: given again: {again}")
+        if self.flushers:
+            limit_s = time.monotonic() + ANSWER_LIMIT_S
+            while handler.high_watermark <= result.last_offset and handler.read_only is None:
+                if time.monotonic() > limit_s:
+                    self._problem(f"{key}: no answer")
+                    break
+                time.sleep(0.0002)
         if handler.high_watermark <= result.last_offset:
             self.trace[-1] += " not acknowledged"
             return False

@@ -168,7 +168,7 @@ class MeddledDisk(MemoryStorage):
         self, random: Random, folder: str = "", *, is_aimed: bool = False
     ) -> tuple[str, str]:
         """Change something; how, and its path.  folder: in which that is, most often; is_aimed:
-        it is one of its last segments."""
+        it is one of its last segments, or seldom the whole of it."""
         only = folder if is_aimed or random.random() < 0.7 else ""
         found: dict[str, list[tuple[str, _Directory, str, _Inode | _Directory]]] = {}
         for one in _walk(self._root, ""):
@@ -184,7 +184,8 @@ class MeddledDisk(MemoryStorage):
         # What holds the records is where most can go wrong.
         weights = [20 if kind == "segment" else 4 if kind == "wal" else 1 for kind in found]
         (kind,) = random.choices(list(found), weights)
-        kind = "segment" if is_aimed and "segment" in found else kind
+        if is_aimed and "segment" in found:
+            kind = "directory" if random.random() < 0.08 else "segment"
         chosen = found[kind]
         if is_aimed or random.random() < 0.5:  # the last files are those that change
             chosen.sort(key=lambda one: [int(part) for part in re.findall(r"\d+", one[0])])

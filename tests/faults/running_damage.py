@@ -80,6 +80,8 @@ class Case(DamagedLife):
             return False
         if random.random() < 0.3:
             self.disk.remember()
+        if random.random() < 0.15:
+            return self._break_off()
         self._prepare()
         self._hold()
         is_full = random.random() < 0.2
@@ -90,7 +92,7 @@ class Case(DamagedLife):
         if is_full and random.random() < 0.8:
             self.disk.full = False
             self._tick()
-        if random.random() < 0.7 and not self._live(lambda: self._append(self.focus)):
+        if random.random() < 0.5 and not self._live(lambda: self._append(self.focus)):
             return False
         if not self._steps(random.choice((0, 0, 1) if is_aimed else (0, 1, 3, 12))):
             return False
@@ -116,7 +118,7 @@ class Case(DamagedLife):
         """So many; whether there is a broker behind them."""
         for _ in range(count):
             if self.random.random() < 0.015:
-                self.disk.dies_in = self.random.randint(0, 30)
+                self._dies_in(self.random.randint(0, 30))
             if not self._live(self._step):
                 return False
         self.disk.dies_in = None
@@ -131,6 +133,23 @@ class Case(DamagedLife):
             self._end("kill")
             return self._open()
         return True
+
+    def _break_off(self) -> bool:
+        """It is killed while the focus is appended to; whose producer asks the next one again, who
+        is killed when a file has changed.  Whether there is a broker behind that."""
+        self._end("kill")
+        if not self._open():
+            return False
+        self._dies_in(self.random.randint(0, 8))
+        if not self._live(lambda: self._append(self.focus)):
+            return False
+        self.disk.dies_in = None
+        ledger = self.ledgers.get(self.focus)
+        if ledger is not None and ledger.unanswered is not None:
+            self._send(self.focus, ledger.unanswered)
+        self._meddle(is_aimed=True)
+        self._end("kill")
+        return self._open()
 
     def _prepare(self) -> None:
         """The state in which it is met."""
@@ -184,8 +203,10 @@ class Case(DamagedLife):
     def _let_go(self) -> None:
         """The write-ahead log goes on to other files, and lets go what was in those before."""
         assert self.manager is not None
+        others = [key for key in sorted(self.ledgers) if key != self.focus]
+        key = self.focus if self.random.random() < 0.5 else self.random.choice(others)
         for _ in range(20):
-            self._append(self.focus)
+            self._append(key)
         self.trace.append("checkpoints")
         for _ in range(2):
             self.manager.wal.checkpoint()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Protocol
 
@@ -30,18 +30,30 @@ class Case(Protocol):
         """What came of it, in a word or two, for the counts."""
 
 
-def main(program: str, says: str | None, cases: str, undone: Sequence[Bug], cases_max: int) -> int:
+def main(
+    program: str,
+    says: str | None,
+    cases: str,
+    undone: Sequence[Bug],
+    cases_max: int,
+    *,
+    has_threads: bool = False,
+) -> int:
     """The program.  cases: the module with their class; cases_max: within so many each of `undone`
-    is to be found."""
+    is to be found; has_threads: their class takes `flushers`."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=says)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1 << 60, help="at most so many")
     parser.add_argument("--trace", action="store_true", help="print what was done")
     parser.add_argument("--undone", nargs="?", const="", help="the name of one; else all of them")
+    if has_threads:
+        parser.add_argument("--flushers", type=int, default=0, help="threads that sync")
     options = parser.parse_args()
     if options.undone is None:
-        return _run(cases, options.seconds, options.seed, options.count, traces=options.trace)
+        given = {"flushers": options.flushers} if has_threads else {}
+        seeds = range(options.seed, options.seed + options.count)
+        return _run(cases, options.seconds, seeds, given, traces=options.trace)
     if options.undone:
         bug = next(bug for bug in undone if bug.name == options.undone)
         return _find(cases, bug, options.seed, min(options.count, cases_max))
@@ -49,30 +61,32 @@ def main(program: str, says: str | None, cases: str, undone: Sequence[Bug], case
     return max(subprocess.call([*command, bug.name]) for bug in undone)
 
 
-def _case(cases: str, seed: int) -> Case:
+def _case(cases: str, seed: int, **given: int) -> Case:
     """Imported late: behind what is undone."""
-    case: Case = import_module(cases).Case(seed)
+    case: Case = import_module(cases).Case(seed, **given)
     return case.run()
 
 
-def _run(cases: str, seconds: int, seed: int, count: int, *, traces: bool) -> int:
+def _run(cases: str, seconds: int, seeds: range, given: Mapping[str, int], *, traces: bool) -> int:
     begun_s = time.monotonic()
     outcomes: Counter[str] = Counter()
     findings = 0
-    number = seed
-    while time.monotonic() < begun_s + seconds and number < seed + count:
-        case = _case(cases, number)
+    done = 0
+    for number in seeds:
+        if time.monotonic() >= begun_s + seconds:
+            break
+        case = _case(cases, number, **given)
+        done += 1
         if traces:
             print("\n".join(case.trace))
         for problem in case.problems:
             print(f"seed {number}: {problem}", flush=True)
         findings += bool(case.problems)
         outcomes[case.outcome] += 1
-        number += 1
     counted = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
     print(
-        f"seeds {seed} to {number - 1}, {time.monotonic() - begun_s:.0f} s: {counted}; "
-        f"{findings} with a finding"
+        f"seeds {seeds[0]} to {seeds[0] + done - 1}, {time.monotonic() - begun_s:.0f} s: "
+        f"{counted}; {findings} with a finding"
     )
     return 1 if findings else 0
 

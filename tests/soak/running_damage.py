@@ -2,6 +2,7 @@
 
 The seed of each finding is printed and repeats it: `--seed S --count 1 --trace`.  `--undone`: the
 mends that are listed in tests/faults/undone.py are undone in turn, and have to be found.
+`--flushers 2`: with the threads of a broker, in whatever order: a seed says what is done alone.
 """
 
 import sys
@@ -17,5 +18,6 @@ if __name__ == "__main__":
             "tests.faults.running_damage",
             UNDONE,
             CASES_MAX,
+            has_threads=True,
         )
     )
