@@ -4,7 +4,8 @@
             coordinator writes them, of the old epoch or a new one; batches are sent again, also of
             an epoch that is over; syncs fail, of segments or of the write-ahead log, and forget
             what they were to write; the disk is full; sealed segments cannot be read, are cut,
-            removed, or have a bit flipped; records are deleted; logs are parked, and read
+            removed, or have a bit flipped; records are deleted, or compacted; logs are
+            parked, and read
     end     a kill, at any change of the disk as well, a power cut, an orderly stop
     start   the disk works; producers send again what has no answer, and go on with what is open, or
             the coordinator aborts it; what is open and known to nobody is aborted
@@ -26,6 +27,7 @@ from typing import Final
 
 from segbroker.protocol.markers import Outcome, encode_marker, marker_outcome
 from segbroker.protocol.record_batch import check_batch, encode_batch, read_header
+from segbroker.segments.directory.cleaner import Cleaner
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.errors import (
     InvalidProducerEpoch,
@@ -48,6 +50,12 @@ from .transaction_ledger import Batch, Ledger, Producer, Transaction
 
 CLASSES: Final = ("fsync", "fsync", "disk", "memory")
 SETTINGS: Final = {"index.interval.bytes": "4096", "on.corruption": "gap"}
+COMPACTED: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0",
+    "delete.retention.ms": "0",
+}
+KEYS: Final = 4
 SEGMENT_BYTES: Final = ("700", "700", "2500")
 TRANSACTIONAL: Final = 4
 """So many producers write transactions; one more does not."""
@@ -78,6 +86,8 @@ WEIGHTS: Final = {
     "power_cut": 1,
     "stop": 1,
 }
+WHERE_COMPACTED: Final = {"clean": 8, "end": 16}
+"""Nothing is cleaned behind what is open."""
 
 
 class Case:
@@ -89,6 +99,7 @@ class Case:
         self.trace: list[str] = []
         self.now_ms = 1_000_000
         self.durability = self.random.choice(CLASSES)
+        self.compacts = self.random.random() < 0.25
         self.disk = FailingDisk(seed)
         self.ledger = Ledger()
         self.producers = [Producer(number) for number in range(1, TRANSACTIONAL + 2)]
@@ -117,9 +128,13 @@ class Case:
         random = self.random
         self._open()
         settings = {"segment.bytes": random.choice(SEGMENT_BYTES), "durability": self.durability}
+        if self.compacts:
+            settings |= COMPACTED
         self.manager.create_topic("t", 1, TopicConfig({**SETTINGS, **settings}))
         self.handler = self.manager.get_handler("t", 0)
-        acts = random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=random.randint(20, 70))
+        weights = WEIGHTS | WHERE_COMPACTED if self.compacts else WEIGHTS
+        count = random.randint(20, 70) + 30 * self.compacts
+        acts = random.choices(list(weights), list(weights.values()), k=count)
         for act in acts:
             if random.random() < 0.02:
                 self.disk.dies_in = random.randint(0, 30)
@@ -152,6 +167,7 @@ class Case:
         self.flipped.clear()
         self.manager = DiskManager("/data", storage=self.disk, flushers=0, now_ms=self.now_ms)
         self.manager.open()
+        self.cleaner = Cleaner(self.manager, 1 << 30, 1 << 20, 0)
 
     def _restart(self, *, power_cut: bool) -> None:
         """Another process finds the disk; it works."""
@@ -233,18 +249,21 @@ class Case:
             self._send(producer, self._batch(producer))
 
     def _batch(self, producer: Producer) -> Batch:
-        values = []
+        values, keys = [], []
         for _ in range(self.random.choice((1, 1, 2))):
             self.values += 1
+            keys.append(b"%d" % self.random.randrange(KEYS))
             values.append(b"v%05d" % self.values + bytes(self.random.randint(20, 120)))
         data = encode_batch(
             values,
+            keys=keys,
             timestamps_ms=self.now_ms,
             producer_id=producer.number,
             producer_epoch=producer.epoch,
             base_sequence=producer.sequence,
             transactional=producer.transaction is not None,
         )
+        self.ledger.keys |= zip(values, keys, strict=True)
         batch = Batch(values, bytes(data), producer.epoch, producer.transaction)
         self.ledger.sent |= dict.fromkeys(values, batch)
         producer.sequence += len(values)
@@ -484,6 +503,10 @@ class Case:
         else:
             self.manager.wal.checkpoint()
 
+    def _clean(self) -> None:
+        self.cleaner.clean_now(self.handler, self.now_ms)
+        self.trace.append(f"  {self.handler.compacting.last}")
+
     def _delete(self) -> None:
         begin, end = self.handler.log_start_offset, self.handler.high_watermark
         if begin < end and self.random.random() < 0.4:
@@ -499,12 +522,16 @@ class Case:
         seen = read_committed(handler, self.random)
         self._listen()
         offsets = handler.log_start_offset, handler.last_stable_offset, handler.log_end_offset
+        if self.compacts:
+            self.ledger.compacted(seen)
         for problem in self.ledger.judge(seen, *offsets, self._is_lost):
             self._problem(f"{when}: {problem}")
 
     def _is_lost(self, one: Transaction) -> bool:
         """Whether a marker is in damage that no reader has come to, so that nobody has told of it;
-        not where it cannot be read just now."""
+        not where it cannot be read just now, nor where it was cleaned away."""
+        if self.compacts and not (self.is_cut or self.ledger.gaps):
+            return False
         failing, self.disk.failing = self.disk.failing, []
         try:
             return not all(self._is_there(one, marker) for marker in one.markers)

@@ -72,6 +72,10 @@ class Ledger:
     """Everything that was sent."""
 
     sent: dict[bytes, Batch] = field(default_factory=dict)
+    keys: dict[bytes, bytes] = field(default_factory=dict)
+    """By value."""
+    replaced: set[bytes] = field(default_factory=set)
+    """Values behind which a compaction may have left a later one of their key."""
     transactions: list[Transaction] = field(default_factory=list)
     gaps: Ranges = field(default_factory=list)
     """All that was told, of all lives."""
@@ -82,6 +86,18 @@ class Ledger:
         """Another one."""
         self.transactions.append(Transaction(len(self.transactions)))
         return self.transactions[-1]
+
+    def compacted(self, seen: Seen) -> None:
+        """Take note of what a later one stands for: that is seen, or may be in what is not."""
+        last = {self.keys[value]: at for at, value in seen.rows if value in self.keys}
+        behind = max([end for _, end in (*self.gaps, *seen.gaps)], default=-1)
+        for value, batch in self.sent.items():
+            if batch.offset >= 0 and (
+                last.get(self.keys[value], -1) > batch.offset
+                or batch.offset < behind
+                or seen.refused_from < 1 << 62
+            ):
+                self.replaced.add(value)
 
     def judge(
         self, seen: Seen, start: int, stable: int, end: int, is_lost: Callable[[Transaction], bool]
@@ -109,6 +125,7 @@ class Ledger:
                 continue
             state = "open" if one.outcome is None else "aborted"
             yield f"{state}, and shown: {value[:6]!r} at {at}"
+        shown = offsets.keys() | self.replaced
         for value, batch in self.sent.items():
             if batch.offset < 0:
                 continue
@@ -118,7 +135,7 @@ class Ledger:
                 continue
             if at >= end:
                 yield f"acknowledged at {at}, and the log ends at {end}: {value[:6]!r}"
-            elif is_due and one not in lost and value not in offsets:
+            elif is_due and one not in lost and value not in shown:
                 is_there = start <= at < min(stable, seen.refused_from)
                 if is_there and not _within(at, gone) and (one is None or not is_lost(one)):
                     yield f"committed, and hidden: {value[:6]!r} at {at}"

@@ -152,4 +152,18 @@ UNDONE: Final = (
         "        if known.batches:",
         HARNESS,
     ),
+    Bug(
+        "a cleaning goes beyond what is stable",
+        "compacting",
+        "        return Limits(self._owner.last_stable_offset, ",
+        "        return Limits(self._owner.high_watermark, ",
+        HARNESS,
+    ),
+    Bug(
+        "a cleaning takes what was aborted for what stands",
+        "survivors",
+        "        return place < len(rows) and rows[place].first_offset <= header.base_offset",
+        "        return False",
+        HARNESS,
+    ),
 )

@@ -7,12 +7,13 @@ from typing import Final
 from ..simulation import plan as simulation
 
 FAULTS: Final = (
-    "kill", "kill_at", "kill_at", "kill_at", "power_cut", "power_cut_at", "power_cut_at", "drain",
+    "kill", "kill_at", "kill_at", "kill_at", "drain",
+    "power_cut", "power_cut", "power_cut", "power_cut_at", "power_cut_at", "power_cut_at",
     "slow_disk", "full_disk", "sync_error", "sync_error", "write_error", "wal_error", "wal_error",
     "cold", "clock_jump",
 )  # fmt: skip
 LAST: Final = ("kill", "power_cut", "drain")
-CLASSES: Final = ("fsync", "fsync", "disk", "memory")
+CLASSES: Final = ("fsync", "fsync", "fsync", "disk", "disk", "memory")
 NAMES: Final = ("tx-a", "tx-b", "tx-c")
 
 
