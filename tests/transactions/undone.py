@@ -146,14 +146,6 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
-        "a decision may be applied to another transaction",
-        "transactions",
-        "        if known.state is not State.ONGOING or known.key != "
-        "(decision.producer_id, decision.epoch):",
-        "        if known.state is not State.ONGOING:",
-        HARNESS,
-    ),
-    Bug(
         "an abort has the markers of a commit",
         "transactions",
         "    ends = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT",
