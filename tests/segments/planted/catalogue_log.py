@@ -35,8 +35,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "new_directories_are_not_synced",
         "storage",
-        "        storage.fsync_dir(_above(path))\n    except OSError:\n",
-        "        pass\n    except OSError:\n",
+        "            storage.fsync_dir(_above(path))\n        except OSError:\n",
+        "            pass\n        except OSError:\n",
         "the_first_records",
     ),
     Bug(
