@@ -4,7 +4,8 @@ A handshake costs memory and processor time before the client is known.  At the 
 for each that comes, of the addresses that have most of them, the one that comes counted:
 
     the oldest that keeps the broker waiting       has said nothing yet, or nothing for PATIENCE_S
-    there is none: the youngest                    mostly the one that comes
+    there is none: the youngest                    mostly the one that comes, before anything is
+                                                   made for it: it may come a thousand times
 
 So a flood of slow ones crowds out only itself, and who is far away has no more of them than others.
 And whoever waits for the broker keeps its place: when a fleet comes back that is larger than the
@@ -42,34 +43,39 @@ class Handshakes:
         self._swept_at = -math.inf
         self._came = 0  # so many since then, at the limit
 
-    def begin(self, connection: Connection, limit: int) -> None:
-        """One more; at the limit another is closed for it, or itself."""
-        host = connection.peer.address[0]
-        self._begun.setdefault(host, {})[connection] = None
-        self._count += 1
-        if self._count > limit:
+    def admits(self, host: str, limit: int) -> bool:
+        """Whether one more of an address may begin; another may be closed for it."""
+        if self._count >= limit:
             self._came += 1
             self._sweep(limit)
-        while self._count > limit:
-            closed = self._next_closed(connection)
+        while self._count >= limit:
+            if (closed := self._next_closed(host)) is None:
+                return False
             self.closed(closed)
             if not closed.is_settled:
                 closed.close_because("handshake_crowded_out", limit=limit)
+        return True
 
-    def _next_closed(self, came: Connection) -> Connection:
-        """See the module.  came: the one that has come, which is not younger than any other."""
-        most = max(map(len, self._begun.values()))
+    def begin(self, connection: Connection) -> None:
+        """It was admitted."""
+        self._begun.setdefault(connection.peer.address[0], {})[connection] = None
+        self._count += 1
+
+    def _next_closed(self, host: str) -> Connection | None:
+        """See the module; None: the one that comes."""
+        own = len(self._begun.get(host, ())) + 1
+        most = max(own, *map(len, self._begun.values()))
         now = trio.current_time()
-        for host, slow in list(self._slow.items()):
-            while slow and len(self._begun[host]) == most:
+        for name, slow in list(self._slow.items()):
+            while slow and len(self._begun[name]) + (name == host) == most:
                 one = next(iter(slow))
                 del slow[one]
                 if one.keeps_waiting(now):
                     return one
             if not slow:
-                del self._slow[host]
-        if len(self._begun[came.peer.address[0]]) == most:
-            return came
+                del self._slow[name]
+        if own == most:
+            return None
         return next(reversed(next(some for some in self._begun.values() if len(some) == most)))
 
     def _sweep(self, limit: int) -> None:

@@ -344,8 +344,8 @@ async def test_logins_that_wait_for_the_broker_keep_their_places(events: Events)
             nursery.start_soon(log_in_from, host, broker, "wonderland")
         await becomes(lambda: len(checks) == len(fleet))
         for host in (fleet[0], "127.0.0.6"):
-            async with connect_from(host, broker) as late:
-                with pytest.raises(Closed):
+            with pytest.raises((Closed, OSError)):
+                async with connect_from(host, broker) as late:
                     await late.receive_frame()
     assert len(events.named("handshake_crowded_out")) == 2
 
@@ -356,8 +356,8 @@ async def test_who_keeps_the_broker_waiting_for_long_makes_room(
     async with guarded(handshakes_max=1) as broker, connect(broker.address) as slow:
         monkeypatch.setattr(connection_module, "PATIENCE_S", 3600.0)
         assert (await choose(slow, "PLAIN")).error_code == 0
-        async with connect(broker.address) as late:
-            with pytest.raises(Closed):
+        with pytest.raises((Closed, OSError)):
+            async with connect(broker.address) as late:
                 await late.receive_frame()
         monkeypatch.setattr(connection_module, "PATIENCE_S", 0.0)
         async with connect(broker.address) as late:
@@ -383,12 +383,12 @@ async def test_a_crowd_of_strangers_crowds_out_itself(events: Events) -> None:
     assert len(events.named("handshake_crowded_out")) >= 45
 
 
-async def test_a_crowd_from_one_address_crowds_out_nobody_of_another() -> None:
+async def test_a_crowd_from_one_address_crowds_out_nobody_of_another(events: Events) -> None:
     """Who is far away needs a while for the five messages of a login."""
     async with guarded(handshakes_max=5) as broker, connect_from("127.0.0.2", broker) as slow:
         assert (await choose(slow, "PLAIN")).error_code == 0
         strangers = [await trio.open_tcp_stream(*broker.address) for _ in range(50)]
-        await becomes(lambda: broker.core.counters.connections == 51)
+        await becomes(lambda: len(events.named("handshake_crowded_out")) == 46)
         assert (await prove(slow, encode_plain("alice", "wonderland"))).error_code == 0
         assert await is_served(slow)
         for stranger in strangers:

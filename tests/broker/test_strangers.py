@@ -256,7 +256,7 @@ async def test_of_many_who_ask_for_a_page_one_is_looked_at_in_a_pass() -> None:
 
 
 async def test_at_the_limit_of_logins_a_stranger_costs_no_look_at_all_others(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
     limit, beyond = 100, 200
     looks = 0
@@ -274,7 +274,7 @@ async def test_at_the_limit_of_logins_a_stranger_costs_no_look_at_all_others(
             # The broker's own look at what is overdue comes four times in a second at most.
             began = trio.current_time()
             with strangers(broker.address, beyond):
-                await becomes(lambda: broker.core.counters.connections == limit + beyond)
+                await becomes(lambda: len(events.named("handshake_crowded_out")) == beyond)
             looked_often = 4 * (trio.current_time() - began) + 2
     a_sixteenth = limit // SWEEP_PART
     assert looks <= beyond + (2 * looked_often + beyond // a_sixteenth) * (limit + a_sixteenth)
