@@ -8,7 +8,8 @@ from ..simulation import plan as simulation
 
 FAULTS: Final = (
     "kill", "kill_at", "kill_at", "kill_at", "drain",
-    "power_cut", "power_cut", "power_cut", "power_cut_at", "power_cut_at", "power_cut_at",
+    "power_cut", "power_cut", "power_cut_at", "power_cut_at",
+    "kill@decided", "power_cut@decided", "power_cut@decided",
     "slow_disk", "full_disk", "sync_error", "sync_error", "write_error", "wal_error", "wal_error",
     "cold", "clock_jump",
 )  # fmt: skip

@@ -104,13 +104,6 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
-        "what hangs in a partition is left open",
-        UPKEEP,
-        "            if not table.takes_part(producer_id, topic, index):",
-        "            if False:",
-        HARNESS,
-    ),
-    Bug(
         "nothing is too late",
         UPKEEP,
         "            if entry.deadline_ms <= monotonic and entry not in self._aborting:",
