@@ -59,7 +59,7 @@ from ..loop.pace import Pace
 from ..principal import parse_principal
 from ..recording import Done, recorded
 from ..refused import Refused, invalid_request
-from ..settling import check_settled
+from ..settling import Settling
 
 log = structlog.get_logger()
 
@@ -187,6 +187,7 @@ async def _delete(
 ) -> list[DeleteAclsResponseResult]:
     """For whoever holds `changing`: what is not found is not on its way either."""
     rows = []
+    settling = Settling(core)
     found: dict[Acl, list[DeleteAclsResponseAcl]] = {}
     matches_count = 0
     pace = Pace()
@@ -204,7 +205,7 @@ async def _delete(
                     ErrorCode.POLICY_VIOLATION, f"at most {MATCHES_MAX} matches are answered"
                 )
             if not matching:
-                await check_settled(core)
+                await settling.check()
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
             continue

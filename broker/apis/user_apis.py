@@ -56,7 +56,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..refused import Refused
-from ..settling import check_settled
+from ..settling import Settling
 
 log = structlog.get_logger()
 
@@ -147,6 +147,7 @@ async def _alter(
     """For whoever holds `changing`: room for a user is room when it is stored."""
     pace = Pace()
     results = []
+    settling = Settling(core)
     wanted: dict[str, _Wanted] = {}
     told: dict[str, AlterUserScramCredentialsResponseUser] = {}
     free = USERS_MAX - len(names_of(core.authentication.content))
@@ -157,7 +158,7 @@ async def _alter(
         try:
             known = credentials_of(core.authentication.content, name)
             if any(mechanism not in known for mechanism in change.deletions):
-                await check_settled(core)
+                await settling.check()
             wanted[name] = one = _wanted(known, name, change, has_room=free > 0)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message

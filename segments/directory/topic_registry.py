@@ -186,8 +186,10 @@ class TopicRegistry:
         """
         change = SeveralTopics[str]("was not deleted")
         with self.admin_lock:
-            for name in dict.fromkeys(names):
-                change.attempt(name, name, partial(self._doomed, name))
+            doomed = dict.fromkeys(names)
+            doubt = None if doomed.keys() <= self._known().topics.keys() else self._doubt()
+            for name in doomed:
+                change.attempt(name, name, partial(self._doomed, name, doubt))
             metas = list(change.taken.values())
             rows = [{"name": one.name, "id": one.topic_id.bytes} for one in metas]
             with change.recorded():
@@ -202,12 +204,22 @@ class TopicRegistry:
         self._remove_soon(graves)
         return change.outcomes
 
-    def _doomed(self, name: str) -> TopicMeta:
-        """The topic that is to go.  Raises UnknownTopic, OSError."""
+    def _doubt(self) -> OSError | None:
+        """Why it may come true at a kill that a topic was made which is not there; None: it does
+        not.  Asked once for many: a disk may take its time to fail."""
+        try:
+            self.settle()
+        except OSError as exc:
+            return exc
+        return None
+
+    def _doomed(self, name: str, doubt: OSError | None) -> TopicMeta:
+        """The topic that is to go.  Raises UnknownTopic, or else the `doubt` of that; OSError."""
         try:
             return self._partitions.meta(name)
         except UnknownTopic:
-            self.settle()  # or it comes true at a kill that it was made
+            if doubt is not None:
+                raise doubt from None
             raise
 
     def _move_away(self, metas: Iterable[TopicMeta]) -> list[str]:

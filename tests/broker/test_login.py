@@ -333,7 +333,7 @@ async def test_a_login_that_waits_for_the_broker_is_not_late(
 
 
 async def test_logins_that_wait_for_the_broker_keep_their_places(events: Events) -> None:
-    """A fleet that comes back, each from an address of its own."""
+    """A fleet that comes back, each from an address of its own; also where the limit is lowered."""
     fleet = [f"127.0.0.{n}" for n in range(1, 6)]
     async with (
         guarded(handshakes_max=len(fleet)) as broker,
@@ -343,11 +343,14 @@ async def test_logins_that_wait_for_the_broker_keep_their_places(events: Events)
         for host in fleet:
             nursery.start_soon(log_in_from, host, broker, "wonderland")
         await becomes(lambda: len(checks) == len(fleet))
-        for host in (fleet[0], "127.0.0.6"):
-            with pytest.raises((Closed, OSError)):
-                async with connect_from(host, broker) as late:
-                    await late.receive_frame()
-    assert len(events.named("handshake_crowded_out")) == 2
+        for limit in (len(fleet), 2):
+            async with connect(broker.listeners[1].bound) as admin:
+                assert await alter(admin, "1", handshakes_max=str(limit)) == (0, None)
+            for host in (fleet[0], "127.0.0.6"):
+                with pytest.raises((Closed, OSError)):
+                    async with connect_from(host, broker) as late:
+                        await late.receive_frame()
+    assert len(events.named("handshake_crowded_out")) == 4
 
 
 async def test_who_keeps_the_broker_waiting_for_long_makes_room(
