@@ -302,7 +302,6 @@ class DiskManager:
             self._give_up()
             raise DataDirectoryGone(self.root)
         self._end_threads()
-        self._metadata.attach(None)  # from here on every change is a snapshot
         failures: list[Exception] = []
         vouched = self._putting_back.vouched()
         settled = list(ends_of_unopened(vouched, self.topics, self._resuming))
@@ -312,6 +311,8 @@ class DiskManager:
             settled += end_of(handler, self._known)
             if failure is not None:
                 failures.append(failure)
+        # Not before: what a log is in doubt about goes where a full disk has room for it.
+        self._metadata.attach(None)  # from here on every change is a snapshot
         is_durable = not failures and is_synced
         is_durable = is_durable and not self._putting_back.waiting
         try:

@@ -5,7 +5,7 @@ What some platforms have and others have not is looked up once, when a PosixStor
 | call | has it | without it |
 |---|---|---|
 | preadv2 with RWF_NOWAIT | Linux | pread_nowait always answers None: the read happens in a lane |
-| preadv | most | pread, and a copy into the buffer |
+| preadv | most, if no filter of system calls refuses it | pread, and a copy into the buffer |
 | fdatasync | most | F_FULLFSYNC where there is one (macOS: fsync stops at the drive), or fsync |
 | posix_fadvise | Linux, BSD | advice goes unheard |
 | a boot id | Linux | empty: every start counts as another boot |
@@ -39,7 +39,7 @@ class Platform:
 
     def __init__(self) -> None:
         self.nowait: int | None = getattr(os, "RWF_NOWAIT", None)
-        self.preadv: Callable[..., int] = getattr(os, "preadv", _pread_into)
+        self.preadv: Callable[..., int] = os.preadv if _has_preadv() else _pread_into
         if self.preadv is _pread_into:
             self.nowait = None
         self.fdatasync: Callable[[int], object] = getattr(os, "fdatasync", _full_sync)
@@ -49,6 +49,17 @@ class Platform:
                 Advice.WILL_NEED: os.POSIX_FADV_WILLNEED,
                 Advice.DONT_NEED: os.POSIX_FADV_DONTNEED,
             }
+
+
+def _has_preadv() -> bool:
+    """Whether it is there, and no filter refuses it (seccomp profiles that are older than it)."""
+    if not hasattr(os, "preadv"):
+        return False
+    try:
+        os.preadv(-1, [bytearray(1)], 0)
+    except OSError as exc:
+        return exc.errno == errno.EBADF
+    return True
 
 
 def _is_at(path: str, held: os.stat_result) -> bool:

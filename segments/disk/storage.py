@@ -311,18 +311,22 @@ def set_aside(storage: Storage, path: str, target: str) -> None:
 
 def make_dirs(storage: Storage, path: str) -> None:
     """Make a directory and what is missing above it, each name durable before the next.  One whose
-    name could not be synced goes again: another sync would prove nothing of it."""
-    if not path or storage.exists(path):
+    name could not be synced goes again: another sync would prove nothing of it, nor would one
+    beside which another's has failed."""
+    if not path:
         return
     parent = path.rpartition("/")[0]
-    make_dirs(storage, parent)
-    storage.mkdir(path)
-    try:
-        storage.fsync_dir(_above(path))
-    except OSError:
-        with suppress(OSError):
-            storage.rmdir(path)
-        raise
+    with in_turn(parent):
+        if storage.exists(path):
+            return
+        make_dirs(storage, parent)
+        storage.mkdir(path)
+        try:
+            storage.fsync_dir(_above(path))
+        except OSError:
+            with suppress(OSError):
+                storage.rmdir(path)
+            raise
 
 
 def make_root(storage: Storage, path: str) -> None:

@@ -323,8 +323,8 @@ class ProducerTable:
     def below(self, begin: int, found: "ProducerTable") -> dict[int, Producer]:
         """Those that had batches below `begin`, as of these.
 
-        found: what a log that was opened again says; where it took a producer at its word, and its
-        last batches are none of these, it does so here.
+        found: what a log that was opened again says.  Whose last batches are none of these is taken
+        at its word, as there, or where it is not known there.
         """
         producers: dict[int, Producer] = {}
         for producer_id, known in self._producers.copy().items():
@@ -332,19 +332,24 @@ class ProducerTable:
             resumes = known.resumes
             if len(batches) < len(known.batches):
                 said = found.get(producer_id)
-                resumes |= said is not None and said.resumes
+                resumes |= said is None or said.resumes
             if batches:
                 producers[producer_id] = known._replace(batches=batches, resumes=resumes)
         return producers
 
-    def fenced(self, found: "ProducerTable") -> dict[int, Producer]:
-        """Those of whom there is nothing but the marker of an epoch that `found` has not seen."""
-        return {
-            producer_id: known
-            for producer_id, known in self._producers.copy().items()
-            if not known.batches
-            and ((said := found.get(producer_id)) is None or said.epoch < known.epoch)
-        }
+    def fenced(self, begin: int, found: "ProducerTable") -> dict[int, Producer]:
+        """The others whose epoch `found` has not seen: of the marker that began it, or of batches
+        that are lost.  An epoch does not go back."""
+        producers: dict[int, Producer] = {}
+        for producer_id, known in self._producers.copy().items():
+            said = found.get(producer_id)
+            is_new = said is None or said.epoch < known.epoch
+            if is_new and not any(one.base_offset < begin for one in known.batches):
+                resumes = known.resumes or len(known.batches) > 0
+                producers[producer_id] = known._replace(
+                    batches=(), marked_ms=known.last_ms, resumes=resumes
+                )
+        return producers
 
     def rows(self) -> Iterable[tuple[int, Producer]]:
         """What is known, by producer id; copied at once, so also beside who changes it."""

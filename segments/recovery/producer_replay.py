@@ -109,7 +109,8 @@ def replay_behind(opened: PartitionLog, old: PartitionLog) -> None:
             known.apply(header, header.base_offset, batch)
     transactions.forget_before(opened.log_start_offset)
     recalled = {one: row for one, row in known.rows() if one in below}
-    opened.know(ProducerTable(dict(found.rows()) | recalled | before.fenced(found), transactions))
+    producers = dict(found.rows()) | recalled | before.fenced(begin, found)
+    opened.know(ProducerTable(producers, transactions))
 
 
 def _open_below(first: ActiveSegment, before: TransactionIndex) -> TransactionIndex:

@@ -324,6 +324,11 @@ class User(Register):
         super().__init__(f"user {user}", lives, clients)
         self.user = user
 
+    def draw(self, random: Random) -> Put:
+        put = super().draw(random)
+        put.nothing_there = ErrorCode.RESOURCE_NOT_FOUND
+        return put
+
     def outcomes(self, state: Values, put: Put) -> Sequence[tuple[Values, int]]:
         there = dict(state)
         if any(value is None and name not in there for name, value in put.parts.items()):

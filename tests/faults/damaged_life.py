@@ -238,11 +238,15 @@ class DamagedLife:
         failing = self.disk.failing if self.random.random() < 0.2 and how != "failing stop" else []
         left = self.disk
         self.disk = left.image(power_cut=how == "power cut")
-        if self.flushers:
-            left.full, left.failing = False, []
-            with suppress(BaseExceptionGroup, StorageError, OSError):
-                manager.close()  # what its threads do yet is done to a disk that nobody has
+        left.full, left.failing = False, []
+        self._end_threads(manager)
         self.disk.failing = failing
+
+    def _end_threads(self, manager: DiskManager | None) -> None:
+        """Of one that is killed: what they do yet is done to a disk that nobody has."""
+        if self.flushers and manager is not None:
+            with suppress(BaseExceptionGroup, StorageError, OSError):
+                manager.close()
 
     def _hear(self, event: str) -> None:
         """What is logged."""

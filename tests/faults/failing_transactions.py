@@ -48,7 +48,7 @@ from .listening import listening
 from .meddled_disk import Killed
 from .transaction_ledger import Batch, Ledger, Producer, Transaction
 
-CLASSES: Final = ("fsync", "fsync", "disk", "memory")
+CLASSES: Final = ("fsync", "fsync", "fsync", "disk", "memory")
 SETTINGS: Final = {"index.interval.bytes": "4096", "on.corruption": "gap"}
 COMPACTED: Final = {
     "cleanup.policy": "compact",
@@ -67,11 +67,11 @@ WEIGHTS: Final = {
     "end": 5,
     "init": 2,
     "again": 2,
-    "stale": 1,
+    "late": 1,
     "tick": 4,
     "full": 1,
     "sync_fails": 2,
-    "lose_end": 2,
+    "lose_end": 3,
     "wal_fails": 1,
     "hide": 2,
     "cut": 1,
@@ -86,7 +86,7 @@ WEIGHTS: Final = {
     "power_cut": 1,
     "stop": 1,
 }
-WHERE_COMPACTED: Final = {"clean": 8, "end": 16}
+WHERE_COMPACTED: Final = {"clean": 8, "end": 10}
 """Nothing is cleaned behind what is open."""
 
 
@@ -99,7 +99,7 @@ class Case:
         self.trace: list[str] = []
         self.now_ms = 1_000_000
         self.durability = self.random.choice(CLASSES)
-        self.compacts = self.random.random() < 0.25
+        self.compacts = self.random.random() < 0.2
         self.disk = FailingDisk(seed)
         self.ledger = Ledger()
         self.producers = [Producer(number) for number in range(1, TRANSACTIONAL + 2)]
@@ -134,6 +134,10 @@ class Case:
         self.handler = self.manager.get_handler("t", 0)
         weights = WEIGHTS | WHERE_COMPACTED if self.compacts else WEIGHTS
         count = random.randint(20, 70) + 30 * self.compacts
+        for _ in range(random.choice((0, 1, 4))):  # so that something is sealed
+            for _ in range(3):
+                self._append()
+            self._end()
         acts = random.choices(list(weights), list(weights.values()), k=count)
         for act in acts:
             if random.random() < 0.02:
@@ -333,9 +337,11 @@ class Case:
         if not result.duplicate or result.base_offset != batch.offset:
             self._problem(f"{batch.values[0][:6]!r} at {batch.offset} is a second record")
 
-    def _stale(self) -> None:
+    def _late(self) -> None:
+        self._stale(self.random.choice(self.producers))
+
+    def _stale(self, producer: Producer) -> None:
         """A batch of an epoch that has ended here comes late: it is refused."""
-        producer = self.random.choice(self.producers)
         late = [one for one in producer.sent if one.epoch < producer.known_epoch]
         if not late or self.is_uncertain:
             return
@@ -438,6 +444,12 @@ class Case:
             self.manager.housekeeping(self.now_ms)
         for _ in range(self.random.choice((0, 2, 4))):
             self._append()
+        if self.random.random() < 0.5:
+            self._heal()
+            for producer in self.producers:
+                self._stale(producer)
+            self._again()
+            self._judge("behind a lost end")
 
     def _wal_fails(self) -> None:
         self._fail("/wal-", errno.EIO, errno.ENOSPC)

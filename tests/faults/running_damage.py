@@ -42,6 +42,7 @@ class Case(DamagedLife):
                 self._run()
             except Exception:
                 self.problems.append("raised " + traceback.format_exc(limit=-6))
+            self._end_threads(self.manager)
         return self
 
     def _run(self) -> None:

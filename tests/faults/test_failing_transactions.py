@@ -9,7 +9,7 @@ from ..segments.planted.planting import Bug, applies
 from .failing_transactions import Case
 from .undone_transactions import UNDONE
 
-SEEDS = range(1, 41)
+SEEDS = range(1, 31)
 
 
 def test_on_a_disk_that_fails_nothing_aborted_is_shown_and_nothing_committed_hidden() -> None:

@@ -50,8 +50,8 @@ UNDONE: Final = (
     Bug(
         "where the end is lost the files alone say who was fenced",
         "producer_replay",
-        " | recalled | before.fenced(found), ",
-        " | recalled, ",
+        " | recalled | before.fenced(begin, found)",
+        " | recalled",
         HARNESS,
     ),
     Bug(

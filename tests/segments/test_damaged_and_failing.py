@@ -245,12 +245,12 @@ def end(handler: DiskHandler, producer: int, outcome: Outcome, epoch: int = 0) -
     handler.append(marker, read_header(marker), 1_000)
 
 
-def send(handler: DiskHandler, producer: int, sequence: int) -> AppendResult:
+def send(handler: DiskHandler, producer: int, sequence: int, epoch: int = 0) -> AppendResult:
     batch = encode_batch(
         [b"x" * 10],
         timestamps_ms=1_000,
         producer_id=producer,
-        producer_epoch=0,
+        producer_epoch=epoch,
         base_sequence=sequence,
         transactional=True,
     )
@@ -297,8 +297,9 @@ def test_what_is_known_of_producers_outlives_an_opening_that_cannot_read_it(
         match tail:
             case Outcome():
                 end(handler, 8, tail)
-            case "begun":  # the next transaction of a producer
+            case "begun":  # the next transaction of a producer, and of one with another epoch
                 send(handler, 9, 1)
+                send(handler, 10, 0, 1)
             case _:
                 write(handler, 3)
         lose_what_is_unsynced(disk, manager, handler)

@@ -520,6 +520,36 @@ def test_where_the_disk_takes_no_mark_the_reservation_says_what_is_in_doubt(
     assert readable(opened) == ([] if forgets else [0, 1, 2, 3])
 
 
+class Roomless(TreacherousStorage):
+    """When it is full it takes no other file."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.has_no_room and create and not self.exists(path):
+            raise OSError(errno.ENOSPC, "no space", path)
+        return super().open(path, create=create, read_only=read_only)
+
+    has_no_room = False
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+def test_what_the_last_sync_of_a_stop_has_cost_is_told_though_no_file_can_be_made(
+    durability: str,
+) -> None:
+    """Neither a mark nor a snapshot: the write-ahead log has room for it."""
+    disk = Roomless(forgets=True)
+    manager, handler = partition_on(disk, one_segment(durability))
+    for n in range(4):
+        write(handler, n)
+    disk.has_no_room, disk.fails = True, ("_segment_",)
+    with pytest.raises(ExceptionGroup):
+        manager.close()
+    again = manager_on(disk.after_kill())
+    opened = again.get_handler("t", 0)
+    assert opened.log_end_offset >= 4, "no offset is given again"
+    gaps = [row for row in again.report.rows if row.what == "gap"]
+    assert [(gap.from_offset, gap.to_offset) for gap in gaps] == [(0, opened.log_end_offset)]
+
+
 class Unread(MemoryStorage):
     """It cannot be asked for a mark, so many times."""
 

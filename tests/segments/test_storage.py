@@ -322,14 +322,26 @@ def test_without_a_way_to_ask_the_page_cache_every_read_goes_to_a_lane(
 def test_a_kernel_that_refuses_nowait_has_the_read_go_to_a_lane(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(refusal, "refused")
+    def refuse(fd: int, buffers: object, position: int, flags: int = 0) -> int:
+        raise OSError(refusal if flags else errno.EBADF, "refused")
 
     monkeypatch.setattr(os, "preadv", refuse)
     monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
     storage = PosixStorage()
     file = storage.open(f"{tmp_path}/a", create=True)
     assert file.pread_nowait(memoryview(bytearray(3)), 0) is None
+
+
+def test_reads_go_another_way_where_a_filter_of_system_calls_refuses_preadv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EPERM, "refused")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    storage = PosixStorage()
+    replace_file(storage, f"{tmp_path}/a", b"abc")
+    assert read_file(storage, f"{tmp_path}/a") == b"abc"
 
 
 def test_a_file_system_that_takes_no_advice_is_no_error(

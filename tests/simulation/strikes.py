@@ -1,11 +1,13 @@
 """Faults at times that a plan gives, also at one of the next operations of the broker's disk.
 
 What there is beside those of the nemesis: a kind that ends with `_at` ends the broker so at an
-operation that is drawn; nothing leaves it behind that, to the disk or to a client.
+operation that is drawn; nothing leaves it behind that, to the disk or to a client.  One that ends
+with `@` and the name of a moment ends it at that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
+from types import MappingProxyType
 from typing import Final
 
 import trio
@@ -16,6 +18,7 @@ from .network import Network
 from .process import Process
 
 OPERATIONS_MAX: Final = 60
+MOMENT_S: Final = 0.0005
 ARMED_S: Final = 2.0
 """Who waits so long for the operation at which the broker ends has it end now."""
 
@@ -23,7 +26,14 @@ ARMED_S: Final = 2.0
 class Strikes:
     """See the module."""
 
-    def __init__(self, nemesis: Nemesis, network: Network) -> None:
+    def __init__(
+        self,
+        nemesis: Nemesis,
+        network: Network,
+        moments: Mapping[str, Callable[[Process], bool]] = MappingProxyType({}),
+    ) -> None:
+        """moments: by name, whether it is that of a process that serves."""
+        self._moments = moments
         self.nemesis = nemesis
         self._network = network
         self._world = nemesis.world
@@ -41,6 +51,9 @@ class Strikes:
             if kind.endswith("_at"):
                 await self._operation()
                 kind = kind.removesuffix("_at")
+            kind, _, moment = kind.partition("@")
+            if moment:
+                await self._wait(self._moments[moment])
             if kind in ("kill", "power_cut", "drain"):
                 await self.end(kind)
                 await trio.sleep(self._random.choice((0.0, 0.1)))
@@ -52,6 +65,15 @@ class Strikes:
         """The broker ends so."""
         await self.nemesis.end(kind)
         self.ends.append((self._world.now(), kind == "power_cut"))
+
+    async def _wait(self, is_moment: Callable[[Process], bool]) -> None:
+        with trio.move_on_after(ARMED_S):
+            while True:
+                process = self.nemesis.process
+                is_up = process is not None and process.started.is_set() and is_there(process)
+                if is_up and process is not None and is_moment(process):
+                    return
+                await trio.sleep(MOMENT_S)
 
     async def _operation(self) -> None:
         """Have one of the next operations of the disk be the last of this process."""

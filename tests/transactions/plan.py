@@ -8,7 +8,8 @@ from ..simulation import plan as simulation
 
 FAULTS: Final = (
     "kill", "kill_at", "kill_at", "kill_at", "drain",
-    "power_cut", "power_cut", "power_cut", "power_cut_at", "power_cut_at", "power_cut_at",
+    "power_cut", "power_cut", "power_cut_at", "power_cut_at",
+    "kill@decided", "power_cut@decided", "power_cut@decided",
     "slow_disk", "full_disk", "sync_error", "sync_error", "write_error", "wal_error", "wal_error",
     "cold", "clock_jump",
 )  # fmt: skip
@@ -53,7 +54,7 @@ def draw(seed: int) -> Plan:
     attempts, lives = random.choice((2, 4, 8)), random.choice((1, 2, 4))
     pause_s = random.choice((0.002, 0.01, 0.05))
     duration_s = attempts * lives * pause_s * 8 + 0.3
-    times = sorted(random.uniform(0.02, duration_s) for _ in range(random.choice((0, 1, 2, 4))))
+    times = sorted(random.uniform(0.02, duration_s) for _ in range(random.choice((0, 2, 4, 8))))
     return Plan(
         topics=topics,
         names=NAMES[: random.choice((1, 2, 3))],

@@ -36,6 +36,12 @@ CALM_S: Final = 30.0
 TRIES_MAX: Final = 100
 
 
+def is_decided(process: Process) -> bool:
+    """Whether a transaction is decided, and does not count as marked in every partition yet."""
+    entries = process.broker.core.transactions.table.entries.values()
+    return any(one.known is not None and one.known.state.is_ending for one in entries)
+
+
 class Case:
     """See the module.  `problems`: what must not be; `trace`: what was done."""
 
@@ -49,7 +55,7 @@ class Case:
         )
         meddler = Meddler(world, self.disk, History(), spared=())
         self.nemesis = Nemesis(world, plan.broker, self.disk, self.network, meddler)
-        self.strikes = Strikes(self.nemesis, self.network)
+        self.strikes = Strikes(self.nemesis, self.network, {"decided": is_decided})
         self.lives = Lives(world, lambda: self.nemesis.process)
         self.ledger = Ledger()
         self.readers = Readers(self.lives, plan, self.ledger)

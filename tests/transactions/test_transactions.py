@@ -23,7 +23,7 @@ SAME_HASHES = os.environ | {"PYTHONHASHSEED": "0"}
 def test_a_transaction_is_whole_or_nothing_with_its_offsets_over_every_end_of_the_broker() -> None:
     command = [sys.executable, "-m", "tests.soak.broker_transactions"]
     done = subprocess.run(
-        [*command, "--count", share("2", "100"), "--seconds", "800"],
+        [*command, "--count", share("1", "100"), "--seconds", "800"],
         cwd=ROOT,
         env=SAME_HASHES,
         capture_output=True,

@@ -104,13 +104,6 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
-        "what hangs in a partition is left open",
-        UPKEEP,
-        "            if not table.takes_part(producer_id, topic, index):",
-        "            if False:",
-        HARNESS,
-    ),
-    Bug(
         "nothing is too late",
         UPKEEP,
         "            if entry.deadline_ms <= monotonic and entry not in self._aborting:",
@@ -143,14 +136,6 @@ UNDONE: Final = (
         "transactions",
         "        if commit:\n            offsets += known.offsets.items()",
         "        if True:\n            offsets += known.offsets.items()",
-        HARNESS,
-    ),
-    Bug(
-        "a decision may be applied to another transaction",
-        "transactions",
-        "        if known.state is not State.ONGOING or known.key != "
-        "(decision.producer_id, decision.epoch):",
-        "        if known.state is not State.ONGOING:",
         HARNESS,
     ),
     Bug(

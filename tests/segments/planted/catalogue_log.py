@@ -4,6 +4,14 @@ from .planting import Bug
 
 LOG_BUGS: tuple[Bug, ...] = (
     Bug(
+        "what_a_stop_is_in_doubt_about_asks_for_a_snapshot",
+        "manager",
+        "        self._end_threads()\n        failures: list[Exception] = []\n",
+        "        self._end_threads()\n        self._metadata.attach(None)\n        failures = []\n",
+        "tests.segments.test_doubted_ends:"
+        "test_what_the_last_sync_of_a_stop_has_cost_is_told_though_no_file_can_be_made[disk]",
+    ),
+    Bug(
         "where_the_disk_takes_no_mark_nothing_is_doubted",
         "failing",
         "        if self._log.is_unmarked or (is_refused and self._log.sync_failed):\n",
@@ -35,8 +43,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "new_directories_are_not_synced",
         "storage",
-        "        storage.fsync_dir(_above(path))\n    except OSError:\n",
-        "        pass\n    except OSError:\n",
+        "            storage.fsync_dir(_above(path))\n        except OSError:\n",
+        "            pass\n        except OSError:\n",
         "the_first_records",
     ),
     Bug(
