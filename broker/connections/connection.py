@@ -497,7 +497,7 @@ class Connection:
     async def _wait_half(self) -> None:
         """Until more of a large request may be received."""
         with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
-            await self._inbox.wait_room()
+            await self._served(self._inbox.wait_room())
         if patience.cancelled_caught:
             raise Unserved(
                 f"no room for a large request: {self._inbox.held_by_all} bytes of half "

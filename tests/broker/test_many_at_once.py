@@ -62,7 +62,7 @@ from ..support.wire_client import batch, connect
 from ..support.wire_consumers import beat, described, joining, read_by
 from ..support.wire_shares import ACCEPT, RELEASE, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import NOW_MS, V1, Tx
-from .conftest import Events, serving
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 
 LATE = ABORTS_AT_ONCE * 5 // 2
 
@@ -170,7 +170,10 @@ async def test_groups_are_listed_and_looked_after_some_at_a_time(
     monkeypatch.setattr(pace, "STEP_S", -1.0)
     monkeypatch.setattr(all_names, "SORTED_AT_ONCE", some)
     monkeypatch.setattr(group_upkeep, "VISITS_MAX", some)
-    async with serving() as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         rows = [
             OffsetCommitRequestPartition(
