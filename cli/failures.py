@@ -266,7 +266,8 @@ def _told_hint(params: Mapping[str, Any], text: str) -> str:
     from segbroker.client.settings import joined, parse_bootstrap
 
     bootstrap = parse_bootstrap(str(params.get("bootstrap")))
-    if any(joined([address]) in text for address in bootstrap):
+    addresses = (re.escape(joined([address])) for address in bootstrap)
+    if any(re.search(rf"(?<![\w.-]){address}(?!\d)", text) for address in addresses):
         return ""
     return f"a broker of {joined(bootstrap)} named that address: see its advertised_listeners"
 

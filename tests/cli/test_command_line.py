@@ -299,14 +299,16 @@ def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> 
     [
         BrokerUnreachable("broker.example.org: Name or service not known"),
         TimedOut("127.0.0.1:1 could not be reached in time", may_be_done=False),
+        BrokerUnreachable("my-kafka:9092: Connection refused"),
+        BrokerUnreachable("kafka:90920: Connection refused"),
     ],
 )
 def test_an_address_that_only_the_broker_has_named_is_said_to_be_that(
     error: SegbrokerError,
 ) -> None:
-    failure = explain(error, {"bootstrap": "127.0.0.1"})
+    failure = explain(error, {"bootstrap": "kafka"})
     assert failure is not None
-    told = "a broker of 127.0.0.1:9092 named that address: see its advertised_listeners"
+    told = "a broker of kafka:9092 named that address: see its advertised_listeners"
     assert (failure.code, failure.hint) == (ExitCode.UNREACHABLE, told)
 
 
