@@ -80,7 +80,7 @@ test: install spark jar $(COMPILED)  ## The tests, WORKERS files of them at a ti
 
 # The tests of which `make test` runs a share (tests/support/extent.py).
 PROOFS = tests/simulation tests/segments tests/faults tests/fuzz tests/spark/test_programs.py \
-	tests/administration tests/client/test_transaction_storms.py
+	tests/administration tests/transactions tests/client/test_transaction_storms.py
 proof: install spark  ## Simulation, models, flips and kills in their whole extent
 	TESTS_EXTENT=whole $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PROOFS)
 
@@ -122,12 +122,14 @@ soak: install spark jar proof  ## Fuzz, faults and damage, each for SECONDS (KIL
 	$(BIN)/python -m tests.soak.call_chain --points $(POINTS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.full_disk
 	$(BIN)/python -m tests.soak.failing_syncs --seed $(SEED)
+	$(BIN)/python -m tests.soak.broker_transactions --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.transactions --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.lost_answers
 	$(BIN)/python -m tests.soak.cut_short --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.compaction --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.running_damage --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.failing_transactions --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.simulation --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.groups --seconds $(SECONDS) --seed $(SEED)

@@ -14,6 +14,7 @@ own list:
     configuration   what an operator may set
     limited_lines   lines of the log about what clients do again and again
     failed_reads    reads that the disk did not answer
+    failed_changes  changes of groups and transactions that could not be stored
     partitions      topics and partitions as the loop sees them
     peers           who is at the other end: sockets, TLS, logins, replies in order
     access          who may do what, and how much of it
@@ -21,6 +22,7 @@ own list:
     shares          records that the consumers of a share group work on
     transactions    the transaction coordinator
     core            what every request may need: the broker without its sockets
+    settling        no change that was refused comes true later
     readiness       why the broker is not ready
     call            one request on its way through
     fetching        reads

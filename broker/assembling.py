@@ -34,6 +34,7 @@ from .configuration.descriptors import divide
 from .configuration.file_system import FileSystem
 from .configuration.settings import BrokerSettings
 from .core import Core
+from .failed_changes import FailedChanges
 from .groups.group_settings import GroupSettings
 from .groups.groups import Groups
 from .groups.kept_groups import KeptGroups
@@ -91,7 +92,8 @@ async def assemble(
     if authentication.keys is not None:
         await authentication.keys.start()
     markers = Markers(topics, lanes, turn)
-    ledger = Ledger(manager, markers, producer_ids, spawn, now_ms)
+    failed = FailedChanges()
+    ledger = Ledger(manager, markers, producer_ids, spawn, now_ms, failed)
     batches = QueryBatches(ledger, manager)
     upkeep = TransactionUpkeep(ledger, batches, manager, config, markers, spawn, now_ms)
     quotas = Quotas(manager, default_quotas(config))
@@ -100,17 +102,20 @@ async def assemble(
     groups = Groups(
         manager,
         config,
-        await lanes.run(KeptGroups.of, manager, turn.end),
+        await lanes.run(KeptGroups.of, manager, turn.end, failed),
         deadlines,
         group_settings,
         turn.end,
         partial(sight_of, authorizer),
         ledger.table.pending,
         now_ms,
+        failed,
     )
     await groups.take_up(lanes)
     group_settings.on_change = groups.settings_changed
-    shares = Shares(manager, topics, group_settings, deadlines, lanes, spawn, turn.end, now_ms)
+    shares = Shares(
+        manager, topics, group_settings, deadlines, lanes, spawn, turn.end, now_ms, failed
+    )
     return Core(
         config=config,
         settings=settings,
@@ -120,6 +125,7 @@ async def assemble(
         topics=topics,
         refusals=topics.refusals,
         producer_ids=producer_ids,
+        failed_changes=failed,
         groups=groups,
         shares=shares,
         transactions=Coordinator(ledger, manager, config, now_ms),

@@ -94,6 +94,7 @@ def tell_sums(core: Core, now: float) -> None:
     for lines in (
         core.closing_lines,
         core.failed_reads.lines,
+        core.failed_changes,
         core.groups.lines,
         core.transactions.lines,
     ):

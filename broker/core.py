@@ -23,6 +23,7 @@ from .configuration.config import BrokerConfig
 from .configuration.descriptors import Descriptors
 from .configuration.file_system import FileSystem
 from .configuration.settings import BrokerSettings
+from .failed_changes import FailedChanges
 from .failed_reads import FailedReads
 from .groups.group_settings import GroupSettings
 from .groups.groups import Groups
@@ -105,6 +106,7 @@ class Core:
     shares: Shares
     transactions: Coordinator
     query_batches: QueryBatches
+    failed_changes: FailedChanges
     authentication: Authentication
     transaction_upkeep: TransactionUpkeep
     lanes: Lanes

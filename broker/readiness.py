@@ -6,7 +6,7 @@
 | the write-ahead log cannot be written: it failed | a file of it was |
 | the same: the volume has no room for its next file | that is made |
 | a write to it, with its sync, does not end | it does |
-| no lane comes free: the disk does not answer reads | one does |
+| no lane comes free: the disk does not answer reads, or has too much to do | one does |
 | the metadata cannot be written | they are settled |
 | the volume has less room than ROOM_MIN, or for fewer files than FILES_MIN | there is more |
 | the volume lets no file be opened for writing: it is read-only, or was shut down | it does |

@@ -1,12 +1,9 @@
-"""The outcome of a control event, which `record_soon` reports by a callback: awaited, or logged."""
+"""The outcome of a control event, which `record_soon` reports by a callback: awaited."""
 
 from collections.abc import Callable
 from typing import TypeAlias
 
-import structlog
 import trio
-
-log = structlog.get_logger()
 
 Done: TypeAlias = Callable[[OSError | None], None]
 
@@ -32,14 +29,3 @@ async def recorded(begin: Callable[[Done], None]) -> OSError | None:
 
 def ignored(_: OSError | None) -> None:
     """For what is told otherwise, or to nobody."""
-
-
-def logged(event: str, then: Done = ignored, /, **what: object) -> Done:
-    """A failure is a warning in the log, `event` with `what`; then `then` is told."""
-
-    def done(error: OSError | None) -> None:
-        if error is not None:
-            log.warning(event, **what, error=str(error))
-        then(error)
-
-    return done

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from .tables import table_lines
+from .unserved import unserved_sentence
 from .words import about, age, moment, plural
 
 ROWS_SHOWN: Final = 20
@@ -91,7 +92,7 @@ def _of_partitions(info: Info) -> Iterator[str]:
         )
     not_opened = sorted(info.get("not_opened", ()), key=_where)
     for row in not_opened[:ROWS_SHOWN]:
-        yield f"partition {row['partition']} of topic {row['topic']!r} is not served: {row['why']}"
+        yield unserved_sentence(row["topic"], row["partition"], row["why"])
     if (more := len(not_opened) - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} not served: --json lists them"
 

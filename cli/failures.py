@@ -41,7 +41,10 @@ _NO_DESCRIPTOR = {
     errno.EMFILE: "the limit of file descriptors is reached: LimitNOFILE, ulimit -n",
     errno.ENFILE: "the limit of file descriptors of the machine is reached: fs.file-max",
 }
+# What a file system answers that cannot lock or sync a file: a network's, or a program's.
+_NOT_OFFERED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _SHORT = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EIO)  # of what a file itself is not to blame for
+_NOT_REACHED = "could not be reached"
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 
@@ -182,7 +185,8 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(error.message, ExitCode.UNREACHABLE, hint)
         case errors.TimedOut() | errors.RequestTimedOut():
             is_unserved = isinstance(error.__cause__, errors.LeaderNotAvailable)
-            return Failure(text, ExitCode.UNREACHABLE, NOT_SERVED_HINT if is_unserved else "")
+            hint = _told_hint(params, text) if _NOT_REACHED in text else ""
+            return Failure(text, ExitCode.UNREACHABLE, NOT_SERVED_HINT if is_unserved else hint)
         case errors.PeerError():
             return Failure(text, ExitCode.UNREACHABLE, f"is {params.get('bootstrap')} a broker?")
         case errors.StorageFailed() | errors.LeaderNotAvailable():
@@ -250,9 +254,22 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
         )
     if any(words in text for words in _SILENT):
         return "something listens there but does not answer: a hanging broker, or no Kafka broker"
+    if hint := _told_hint(params, text):
+        return hint
     if bootstrap.startswith(LOCAL):
         return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
     return "is a broker running there? -b names another"
+
+
+def _told_hint(params: Mapping[str, Any], text: str) -> str:
+    """Of an error that names none of the addresses that were asked for: another one was tried."""
+    from segbroker.client.settings import joined, parse_bootstrap
+
+    bootstrap = parse_bootstrap(str(params.get("bootstrap")))
+    addresses = (re.escape(joined([address])) for address in bootstrap)
+    if any(re.search(rf"(?<![\w.-]){address}(?!\d)", text) for address in addresses):
+        return ""
+    return f"a broker of {joined(bootstrap)} named that address: see its advertised_listeners"
 
 
 def _broker_config(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
@@ -336,7 +353,10 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         what = f"{error.filename} is a file: no data directory can be there"
     elif error.filename is not None:
         what = f"{error.filename}: {what}"
-    return Failure(what, ExitCode.SYSTEM, _system_hint(error))
+    hint = _system_hint(error)
+    if error.filename is not None and error.errno in _NOT_OFFERED:
+        hint = "its file system has to offer locks (flock) and syncs of files and directories"
+    return Failure(what, ExitCode.SYSTEM, hint)
 
 
 def _certificate(error: OSError) -> Failure:

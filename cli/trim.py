@@ -101,15 +101,17 @@ def trim(
             except SegbrokerError as exc:
                 try:
                     _tell_what_is_gone(admin, name, cuts)
-                finally:
-                    raise exc  # also where nobody takes the table
+                except Exception:  # nobody takes the table
+                    raise exc  # noqa: B904  of both, what is said
+                raise
             note(f"deleted {what}")
     try:
         if yes and not dry_run:
             _show(cuts)
-    finally:
-        if unserved is not None:
-            raise unserved  # what can be trimmed is
+    except Exception as exc:  # nobody takes it
+        raise unserved or exc  # noqa: B904
+    if unserved is not None:
+        raise unserved  # what can be trimmed is
 
 
 def _show(cuts: "Mapping[TopicPartition, Cut]") -> None:

@@ -29,14 +29,20 @@ def unserved_in(facts: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
     )
 
 
+def unserved_sentence(topic: str, partition: int, why: str | None) -> str:
+    """That a partition is not served, and why as the broker has it, which may say all of that."""
+    text = f"partition {partition} of topic {topic!r} is not served"
+    if why and why.startswith(text):
+        return why
+    return f"{text}: {why}" if why else text
+
+
 def failure_of(admin: "Admin", unserved: Sequence[tuple[str, int]]) -> Failure | None:
     """What is said of them at the end; None: there are none."""
     if not unserved:
         return None
     (topic, partition), more = unserved[0], len(unserved) - 1
-    text = f"partition {partition} of topic {topic!r} is not served"
-    if why := _why(admin, topic, partition):
-        text = f"{text}: {why}"
+    text = unserved_sentence(topic, partition, _why(admin, topic, partition))
     return Failure(text + (f"; and {more} more" if more else ""), ExitCode.REFUSED, NOT_SERVED_HINT)
 
 

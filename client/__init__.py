@@ -7,7 +7,7 @@ It works against segbroker and against Apache Kafka.  A guide with examples: doc
 
 What is where, from the inside out; a module imports only what stands above it:
 
-    errors completion clock backoff records              values
+    records errors completion clock backoff              values
     other_names http_in_time token_sources security settings
     tokens
     spoken login connection absence network              every client's core: no sockets, no clock

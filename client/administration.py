@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
     CreatePartitionsRequestTopic,
@@ -210,10 +209,8 @@ def describing(kind: int, name: str, *, synonyms: bool = False) -> DescribeConfi
 
 def list_topics(engine: Engine, *, internal: bool) -> Call[list[str]]:
     reply = yield from look(engine, MetadataRequest(topics=None), MetadataResponse)
-    return sorted(
-        topic.name or ""
-        for topic in reply.topics
-        if topic.error_code == ErrorCode.NONE and (internal or not topic.is_internal)
+    return sorted(  # one of which the broker does not know the leaders for now is there as well
+        topic.name or "" for topic in reply.topics if internal or not topic.is_internal
     )
 
 

@@ -9,6 +9,7 @@ Only for words in an error: nothing is decided by it, a frame may begin with any
 
 from typing import Final
 
+_PROXY: Final = "the PROXY protocol, which a load balancer in front has to leave out"
 # What begins so -> what it is.
 _BEGINNINGS: Final = (
     (b"\x16\x03", "a TLS handshake"),
@@ -30,6 +31,8 @@ _BEGINNINGS: Final = (
         )
     ),
     (b"SSH-", "an SSH greeting"),
+    (b"PROX", _PROXY),
+    (b"\r\n\r\n", _PROXY),  # version 2
     (b"AMQP", "an AMQP greeting"),
 )
 TLS_ALERT: Final = "a TLS alert"

@@ -157,8 +157,10 @@ class InvalidProducerEpoch(StorageError):
 class PartitionReadOnly(StorageError):
     """A write or a sync failed; nothing more is written until recovery has run."""
 
+    _standing = "read-only"
+
     def __init__(self, topic: str, partition: int, cause: BaseException | str) -> None:
-        super().__init__(f"partition {partition} of topic {topic!r} is read-only: {cause}")
+        super().__init__(f"partition {partition} of topic {topic!r} is {self._standing}: {cause}")
         self.topic, self.partition, self.cause = topic, partition, cause
 
 
@@ -199,8 +201,10 @@ class PartitionDamaged(PartitionReadOnly):
 class PartitionRefused(PartitionReadOnly):
     """Stored bytes were damaged, and on.corruption=refuse: nothing is served."""
 
+    _standing = "not served"
+
     def __init__(self, topic: str, partition: int, what: str) -> None:
-        super().__init__(topic, partition, f"it is not served: {what}; {_WHAT_TO_DO}")
+        super().__init__(topic, partition, f"{what}; {_WHAT_TO_DO}")
 
 
 class PartitionMissing(StorageError):

@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any
 from segbroker.client import Admin
 
 from .cluster import Cluster
-from .connecting import parse_client
+from .connecting import ClientOptions
 from .errors import SinkError
-from .given import Given
 from .offsets import id_text
 from .options import Subscribe
 from .writing import no_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from .pipelines import Broker
 
 # Files that a file source looks past begin with this.
 HIDDEN = "_segbroker"
@@ -38,13 +35,12 @@ def of_export(path: str, topic: str) -> str:
 
 
 def of_import(
-    spark: "SparkSession", broker: "Broker", path: str, topic: str
+    spark: "SparkSession", client: ClientOptions, path: str, topic: str
 ) -> tuple[str, str | None]:
     """Where it is noted which files the topic has, and the id of the only topic that it is of.
 
     The one of another cluster has none of them, nor has one that was made again.
     """
-    client = parse_client(Given(broker.options))
     place = beside(spark, path, f"import-{topic}")
     if exists(spark, f"{place}/metadata"):  # of an earlier version, which knew one cluster
         return place, None

@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 
 from .checkpoints import of_export, of_import
+from .connecting import parse_client
 from .decoding import BINARY, TEXT, decode
 from .errors import OptionError
 from .export_notes import folder, may_stay, note, noted_names, noted_types, refuse_second
+from .given import Given
 from .import_reading import are_records, stream_of, unread_file
 from .progress import Tell, run
 from .sampling import sample
@@ -163,7 +165,8 @@ def import_files(
     rows = frame.selectExpr(*kept)
     topic_id = None
     if checkpoint is None:
-        checkpoint, topic_id = of_import(spark, broker, path, topic)
+        client = parse_client(Given(broker.options))
+        checkpoint, topic_id = of_import(spark, client, path, topic)
     writer = _into(rows, broker, topic)
     if topic_id is not None:
         writer = writer.option(TOPIC_ID, topic_id)

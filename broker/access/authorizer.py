@@ -61,7 +61,7 @@ class Authorizer:
         "_some_topic",
         "_super_users",
         "audit",
-        "creating",
+        "changing",
         "manager",
         "rules",
     )
@@ -76,8 +76,8 @@ class Authorizer:
     ) -> None:
         self.manager = manager
         self.audit = audit
-        # Held from the look at how many rules there are until further ones are stored.
-        self.creating = trio.Lock()
+        # Held from the look at the rules that there are until the change of them is stored.
+        self.changing = trio.Lock()
         self._super_users = frozenset(super_users)
         self._open_world = allow_everyone_if_no_acl_found
         self._cache: dict[tuple[Principal, str, int, int, str], bool] = {}

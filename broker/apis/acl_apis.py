@@ -7,6 +7,7 @@
 | CLUSTER by another name than kafka-cluster | 42 INVALID_REQUEST |
 | a name longer than TEXT_SIZE_MAX, more than ACLS_MAX rules | 42, 44 POLICY_VIOLATION |
 | creating a rule that stands already; deleting what is not there | success; no match |
+| deleting what is not there, while the disk does not let a refused change be undone | 56 |
 | deleting by a filter whose matches would make more than MATCHES_MAX | 44 POLICY_VIOLATION |
 
 Created and deleted rules are durable, in force and in the log when the answer leaves, and also when
@@ -58,6 +59,7 @@ from ..loop.pace import Pace
 from ..principal import parse_principal
 from ..recording import Done, recorded
 from ..refused import Refused, invalid_request
+from ..settling import Settling
 
 log = structlog.get_logger()
 
@@ -118,7 +120,7 @@ async def describe_acls(core: Core, call: Call[DescribeAclsRequest]) -> Describe
 async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsResponse:
     """Add rules; those of a request that are wrong are refused one by one."""
     if core.authorizer is not None:
-        async with core.authorizer.creating:
+        async with core.authorizer.changing:
             return CreateAclsResponse(results=await _create(core, core.authorizer, call))
     rows = []
     pace = Pace()
@@ -133,7 +135,7 @@ async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsRe
 async def _create(
     core: Core, authorizer: Authorizer, call: Call[CreateAclsRequest]
 ) -> list[CreateAclsResponseResult]:
-    """For whoever holds `creating`: room for a rule is room when it is stored."""
+    """For whoever holds `changing`: room for a rule is room when it is stored."""
     rows: list[CreateAclsResponseResult] = []
     wanted: dict[Acl, list[CreateAclsResponseResult]] = {}
     new: set[Acl] = set()
@@ -165,8 +167,27 @@ async def _create(
 
 async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
     """Take away the rules that match filters; a rule is reported by each filter that found it."""
-    authorizer = core.authorizer
+    if core.authorizer is not None:
+        async with core.authorizer.changing:
+            return DeleteAclsResponse(filter_results=await _delete(core, core.authorizer, call))
     rows = []
+    pace = Pace()
+    for _ in call.request.filters:
+        await pace.step()
+        rows.append(
+            DeleteAclsResponseResult(
+                error_code=ErrorCode.SECURITY_DISABLED, error_message=_OFF, matching_acls=[]
+            )
+        )
+    return DeleteAclsResponse(filter_results=rows)
+
+
+async def _delete(
+    core: Core, authorizer: Authorizer, call: Call[DeleteAclsRequest]
+) -> list[DeleteAclsResponseResult]:
+    """For whoever holds `changing`: what is not found is not on its way either."""
+    rows = []
+    settling = Settling(core)
     found: dict[Acl, list[DeleteAclsResponseAcl]] = {}
     matches_count = 0
     pace = Pace()
@@ -175,8 +196,6 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
         row = DeleteAclsResponseResult(error_message=None, matching_acls=[])
         rows.append(row)
         try:
-            if authorizer is None:
-                raise Refused(ErrorCode.SECURITY_DISABLED, _OFF)
             candidates = _candidates(
                 authorizer.rules, asked.resource_name_filter, asked.pattern_type_filter
             )
@@ -185,6 +204,8 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
                 raise Refused(
                     ErrorCode.POLICY_VIOLATION, f"at most {MATCHES_MAX} matches are answered"
                 )
+            if not matching:
+                await settling.check()
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
             continue
@@ -202,13 +223,11 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
             )
             row.matching_acls.append(told)
             found.setdefault(acl, []).append(told)
-    if authorizer is None:
-        return DeleteAclsResponse(filter_results=rows)
     for some in in_events(found):
         tell = partial(_tell, "access_rule_deleted", some, call.peer.asker)
         if not await _recorded(core, partial(authorizer.delete, some), tell):
             _not_stored(told for acl in some for told in found[acl])
-    return DeleteAclsResponse(filter_results=rows)
+    return rows
 
 
 def _not_stored(

@@ -51,6 +51,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..call import Call
 from ..core import Core
+from ..groups.all_names import each_once
 from ..groups.consumer_group import ConsumerGroup
 from ..groups.group import Group
 from ..groups.group_keys import GROUP_KEYS
@@ -193,10 +194,9 @@ def _of_share_offsets(core: Core, request: DescribeShareGroupOffsetsRequest) -> 
 
 def _of_group_list(core: Core, request: object) -> Iterator[int]:
     groups = core.groups
-    found = (groups.names(), groups.share_groups.names(), core.transactions.table.groups)
-    for names in found:
-        for some in _pieces(names):
-            yield sum(ROW_BYTES + len(name) for name in some)
+    places = [*groups.places(), *groups.share_groups.places(), core.transactions.table.groups]
+    for some in _pieces(each_once(places)):
+        yield sum(ROW_BYTES + len(name) for name in some if name is not None)
 
 
 def _of_classic_groups(core: Core, request: DescribeGroupsRequest) -> Iterator[int]:

@@ -38,12 +38,14 @@ from segbroker.segments.metadata.committed import NOWHERE, ROWS_MAX
 
 from ..call import Call
 from ..core import Core
+from ..groups.all_names import in_order
 from ..groups.group import Group
 from ..groups.group_lines import OFFSETS_DELETED
 from ..groups.group_rounds import State
 from ..loop.pace import Pace
 from ..recording import recorded
 from ..refused import Refused
+from ..settling import Settling
 from .metadata import NOT_ASKED
 
 TOGETHER_MAX: Final = 100
@@ -64,8 +66,9 @@ async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsRe
     types = {kind.lower() for kind in call.request.types_filter}
     found = []
     pace = Pace()
-    shares = core.groups.share_groups.names()
-    for name in sorted({*core.groups.names(), *shares, *core.transactions.table.groups}):
+    groups = core.groups
+    places = [*groups.places(), *groups.share_groups.places(), core.transactions.table.groups]
+    for name in await in_order(places, pace):
         await pace.step()
         if not (_exists(core, name) or core.groups.share_groups.has(name)):
             continue  # gone meanwhile
@@ -160,35 +163,38 @@ async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGr
         row = DeleteGroupsResponseGroup(group_id=name)
         rows.append(row)
         by_name.setdefault(name, []).append(row)
-    names, asker = list(by_name), call.peer.asker
+    names, asker, settling = list(by_name), call.peer.asker, Settling(core)
     for begin in range(0, len(names), TOGETHER_MAX):
         async with trio.open_nursery() as nursery:
             for name in names[begin : begin + TOGETHER_MAX]:
-                nursery.start_soon(_delete, core, by_name[name], asker)
+                nursery.start_soon(_delete, core, by_name[name], asker, settling)
     return DeleteGroupsResponse(results=rows)
 
 
 async def _delete(
-    core: Core, rows: list[DeleteGroupsResponseGroup], asker: Mapping[str, str]
+    core: Core,
+    rows: list[DeleteGroupsResponseGroup],
+    asker: Mapping[str, str],
+    settling: Settling,
 ) -> None:
     """Delete the group of these rows; what is named again is not there any more."""
     for row in rows:
         try:
-            row.error_code = await _deleted(core, row.group_id)
+            row.error_code = await _deleted(core, row.group_id, settling)
         except Refused as exc:  # the broker has ended meanwhile
             row.error_code = exc.code
         if not row.error_code:
             core.groups.lines.tell("group_deleted", row.group_id, group=row.group_id, **asker)
 
 
-async def _deleted(core: Core, name: str) -> ErrorCode:
+async def _deleted(core: Core, name: str, settling: Settling) -> ErrorCode:
     if core.groups.share_groups.has(name):
         return await _deleted_share(core, name)
     is_staged = core.transactions.table.has_offsets(name)
     if core.groups.members_count(name):
         return ErrorCode.NON_EMPTY_GROUP
     if not (core.groups.exists(name) or is_staged):
-        return ErrorCode.GROUP_ID_NOT_FOUND
+        return await _not_there(settling)
     if is_staged:
         if code := await core.transactions.unstage(name, None):
             return code
@@ -198,6 +204,15 @@ async def _deleted(core: Core, name: str) -> ErrorCode:
     if not code and core.groups.is_open and not core.groups.members_count(name):
         await recorded(lambda done: core.groups.remove(name, done))  # nobody joined meanwhile
     return code
+
+
+async def _not_there(settling: Settling) -> ErrorCode:
+    """What is said of a group that is not there, nor behind a crash."""
+    try:
+        await settling.check_group()
+    except Refused as exc:
+        return exc.code
+    return ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def _deleted_share(core: Core, name: str) -> ErrorCode:
@@ -236,7 +251,7 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
             await pace.step()
     staged = core.transactions.table.pending(request.group_id)
     if not (core.groups.exists(request.group_id) or staged):
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
+        return OffsetDeleteResponse(error_code=await _not_there(Settling(core)), topics=[])
     for begin in range(0, max(len(named), 1), ROWS_MAX):
         code = await _forget_named(core, call, named[begin : begin + ROWS_MAX])
         if code:

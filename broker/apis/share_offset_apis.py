@@ -51,6 +51,7 @@ from ..groups.group_lines import OFFSETS_ALTERED, OFFSETS_DELETED
 from ..loop.pace import Pace
 from ..recording import recorded
 from ..refused import Refused
+from ..settling import Settling
 
 _LAG_SINCE: Final = 1
 _NOWHERE: Final = -1
@@ -243,9 +244,11 @@ async def delete_share_group_offsets(
     """Have a group without members forget where it stands in topics: it is new to them then."""
     group_id = call.request.group_id
     response = DeleteShareGroupOffsetsResponse(responses=[])
+    settling = Settling(core)
     try:
         _check_asked(core, group_id)
         if not core.groups.share_groups.has(group_id):
+            await settling.check_group()
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no share group {group_id!r}")
         _check_changeable(core, group_id)
     except Refused as exc:
@@ -261,8 +264,7 @@ async def delete_share_group_offsets(
         if meta is None:
             row.error_code, row.error_message = _UNKNOWN, _UNKNOWN.description
         elif (name, meta.topic_id) not in stands:
-            row.error_code = _UNKNOWN
-            row.error_message = "the group has no offsets in this topic"
+            row.error_code, row.error_message = await _has_none(settling)
         else:
             row.topic_id = meta.topic_id
             gone.append(row)
@@ -271,6 +273,15 @@ async def delete_share_group_offsets(
         await _forget(core, call, gone[begin : begin + ROWS_MAX])
         await pace.step()
     return response
+
+
+async def _has_none(settling: Settling) -> tuple[ErrorCode, str]:
+    """What is said of a topic in which a group has no offsets, nor behind a crash."""
+    try:
+        await settling.check_group()
+    except Refused as exc:
+        return exc.code, exc.message
+    return _UNKNOWN, "the group has no offsets in this topic"
 
 
 async def _forget(

@@ -17,7 +17,7 @@ Who is logged in stays so when its credentials go, until the session has to be r
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import structlog
@@ -56,6 +56,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..refused import Refused
+from ..settling import Settling
 
 log = structlog.get_logger()
 
@@ -146,6 +147,7 @@ async def _alter(
     """For whoever holds `changing`: room for a user is room when it is stored."""
     pace = Pace()
     results = []
+    settling = Settling(core)
     wanted: dict[str, _Wanted] = {}
     told: dict[str, AlterUserScramCredentialsResponseUser] = {}
     free = USERS_MAX - len(names_of(core.authentication.content))
@@ -155,17 +157,17 @@ async def _alter(
         results.append(row)
         try:
             known = credentials_of(core.authentication.content, name)
+            if any(mechanism not in known for mechanism in change.deletions):
+                await settling.check()
             wanted[name] = one = _wanted(known, name, change, has_room=free > 0)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
         else:
             told[name] = row
             free += bool(known) - one.is_there_after(known)
-    names = list(wanted)
-    for begin in range(0, len(names), STORED_MAX):
-        some = names[begin : begin + STORED_MAX]
+    for kind, some in _in_events(wanted):
         try:
-            await core.lanes.run(_store, core, {name: wanted[name] for name in some}, asker)
+            await core.lanes.run(_store, core, kind, some, asker)
         except STORAGE_FAILURES as exc:
             for name in some:
                 told[name].error_code, told[name].error_message = wire_error(exc)
@@ -197,31 +199,35 @@ def _wanted(
     return wanted
 
 
-def _store(core: Core, wanted: Mapping[str, _Wanted], asker: Mapping[str, str]) -> None:
-    """Store what is wanted, and a line for each user that has changed, also when not all of it can
-    be stored.  For a lane.
+def _in_events(wanted: Mapping[str, _Wanted]) -> Iterator[tuple[str, Mapping[str, _Wanted]]]:
+    """By the kind of their events, as many users as one sync is for: of those all are stored, or
+    none."""
+    of_kinds: dict[str, dict[str, _Wanted]] = {USER_SET: {}, USER_UNSET: {}}
+    for name, one in wanted.items():
+        of_kinds[USER_SET if one.upserted else USER_UNSET][name] = one
+    for kind, of_kind in of_kinds.items():
+        names = list(of_kind)
+        for begin in range(0, len(names), STORED_MAX):
+            yield kind, {name: of_kind[name] for name in names[begin : begin + STORED_MAX]}
 
-    Raises StorageError.
+
+def _store(core: Core, kind: str, wanted: Mapping[str, _Wanted], asker: Mapping[str, str]) -> None:
+    """Store what is wanted, one event for each user, and a line for each.  For a lane.
+
+    Raises StorageError: nothing of it is stored.
     """
-    manager = core.topics.manager
-    events: dict[str, list[dict[str, object]]] = {USER_SET: [], USER_UNSET: []}
+    events: list[dict[str, object]] = []
     for name, one in wanted.items():
         gone = [int(mechanism) for mechanism in one.deleted]
-        if one.upserted:  # one event: whatever is wanted of a user is there, or nothing of it
+        if kind == USER_UNSET:
+            events.append({"name": name, "mechanisms": gone})
+        else:  # one event: whatever is wanted of a user is there, or nothing of it
             more = {"gone": gone} if gone else {}
-            events[USER_SET].append({"name": name, "rows": rows_of(one.upserted), **more})
-        elif gone:
-            events[USER_UNSET].append({"name": name, "mechanisms": gone})
-    changed: list[str] = []
-    try:
-        for kind, some in events.items():
-            if some:
-                manager.record_all_now(kind, some)
-                changed += [str(event["name"]) for event in some]
-    finally:
-        for name in changed:
-            counts = {"set": len(wanted[name].upserted), "deleted": len(wanted[name].deleted)}
-            log.info("user_altered", user=name, **counts, **asker)
+            events.append({"name": name, "rows": rows_of(one.upserted), **more})
+    core.topics.manager.record_all_now(kind, events)
+    for name, one in wanted.items():
+        counts = {"set": len(one.upserted), "deleted": len(one.deleted)}
+        log.info("user_altered", user=name, **counts, **asker)
 
 
 def _mechanism(number: int) -> ScramMechanism:

@@ -47,7 +47,7 @@ from .config_topics import TopicKeys
 from .connection_overrides import parse_overrides
 from .exposure import check_exposure, check_metrics_exposure
 from .listener_keys import PREFIX, check_fits, keys_of_listeners, own_name, why_unknown
-from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
+from .listener_spec import ListenerSpec, check_told, parse_listeners, parse_mechanisms
 from .subject_rules import RULES, parse_rules
 from .tls_settings import TlsSettings, tls_settings
 from .unknown_keys import service_links, what_was_meant
@@ -102,7 +102,7 @@ class BrokerConfig(
             raise InvalidConfig("data = '' names no directory; . is the current one")
         split_address(self.listen, key="listen")
         if self.advertised:
-            split_address(self.advertised, key="advertised")
+            check_told("advertised", *split_address(self.advertised, key="advertised"))
         try:
             parse_principals(self.super_users)
         except ValueError as exc:

@@ -106,7 +106,8 @@ class LimitKeys:
     )
     handshake_timeout_ms: int = key(
         10_000,
-        "A connection without a complete first request after this time is closed.",
+        "A connection that keeps the broker waiting for so long before its first request is "
+        "complete, or before it has logged in, is closed.",
         least=1,
         dynamic=True,
     )

@@ -130,8 +130,9 @@ class ListeningKeys:
     )
     handshakes_max: int = key(
         1_000,
-        "Maximum number of connections in a TLS handshake or a login. Beyond it the oldest of "
-        "the address that has most of them is closed.",
+        "Maximum number of connections in a TLS handshake or a login. Beyond it one of the "
+        "address that has most of them is closed: the oldest that keeps the broker waiting, or "
+        "else the youngest.",
         least=1,
         dynamic=True,
     )

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from segbroker.protocol import oauthbearer, sasl, scram
 
-from ..address import InvalidConfig, join_address, overlap, split_address
+from ..address import InvalidConfig, canonical_host, join_address, overlap, split_address
 
 LISTENERS_MAX: Final = 64
 
@@ -67,6 +67,8 @@ def parse_listeners(listeners: str, advertised: str, protocols: str) -> tuple[Li
     """
     by_name = _protocols(protocols)
     told = _addresses("advertised_listeners", advertised)
+    for host, port in told.values():
+        check_told("advertised_listeners", host, port)
     specs: list[ListenerSpec] = []
     for name, (host, port) in _addresses("listeners", listeners).items():
         for other in specs:
@@ -86,6 +88,16 @@ def parse_listeners(listeners: str, advertised: str, protocols: str) -> tuple[Li
     if not 0 < len(specs) <= LISTENERS_MAX:
         raise InvalidConfig(f"listeners: {len(specs)}, allowed are 1 to {LISTENERS_MAX}")
     return tuple(specs)
+
+
+def check_told(key: str, host: str, port: int) -> None:
+    """Raises InvalidConfig where an address for clients is that of all addresses: to most of them
+    it is their own machine."""
+    if canonical_host(host) in ("0.0.0.0", "::"):
+        raise InvalidConfig(
+            f"{key}: no client can connect to {join_address(host, port)}; without it clients are "
+            "told the address on which they reached the broker"
+        )
 
 
 def parse_mechanisms(text: str, key: str = "sasl_mechanisms") -> tuple[str, ...]:

@@ -3,6 +3,7 @@
     accept -> the broker has begun to end                       closed as broken
            -> its address has too many, or comes too fast       closed, with a line
            -> connections_max, or no descriptor is left for it  closed, with a line
+           -> no room for its handshake or login (handshakes.py) closed as broken, with a line
            -> it is one of `connections` until its task ends
 
 Counts of addresses (access/address_limits.py), of listeners (access/listener_limits.py) and of
@@ -18,6 +19,7 @@ import trio
 
 from ..access.address_limits import AddressLimits
 from ..access.listener_limits import Gate
+from ..address import join_address
 from ..configuration.connection_overrides import parse_overrides
 from ..core import Core
 from ..loop.half_requests import HalfRequests
@@ -98,6 +100,18 @@ class Admission:
             limits.refused(address[0], now, facts, core.closing_lines)
             sock.close()
             return
+        is_stranger = listener.protocol.is_tls or listener.protocol.is_sasl
+        if is_stranger and not self._handshakes.admits(address[0], core.config.handshakes_max):
+            core.counters.connections_refused += 1
+            core.closing_lines.tell(
+                "handshake_crowded_out",
+                peer=join_address(*address),
+                listener=listener.spec.name,
+                limit=core.config.handshakes_max,
+            )
+            reset_on_close(sock)
+            sock.close()
+            return
         connection = Connection(
             core,
             sock,
@@ -111,8 +125,8 @@ class Admission:
         self._connections.add(connection)
         limits.opened(address[0])
         gate.opened()
-        if listener.protocol.is_tls or listener.protocol.is_sasl:
-            self._handshakes.begin(connection, core.config.handshakes_max)
+        if is_stranger:
+            self._handshakes.begin(connection)
         serving.start_soon(self._run, connection, gate)
 
     async def _run(self, connection: Connection, gate: Gate) -> None:

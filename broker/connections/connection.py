@@ -27,6 +27,7 @@ that affects another connection.
 import socket
 import sys
 import time
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Final
 
@@ -69,6 +70,9 @@ TURN_BYTES: Final = 256 << 10
 TURN_S: Final = 0.005
 # For SO_LINGER: closing sends a reset instead of an end.
 _AT_ONCE: Final = (1).to_bytes(4, sys.byteorder) + bytes(4)
+# Who has said nothing for so long, in the middle of a handshake or a login, makes room for others
+# that come: handshakes.py.
+PATIENCE_S: Final = 1.0
 # How long a connection that is refused waits for its last answer to leave.
 REFUSAL_S: Final = 1.0
 
@@ -104,8 +108,11 @@ class Connection:
         "_express",
         "_failing",
         "_handle",
+        "_has_spoken",
         "_inbox",
         "_is_stranger",
+        "_kept_s",
+        "_kept_since",
         "_parked",
         "_reads",
         "_scope",
@@ -114,7 +121,6 @@ class Connection:
         "_work_began",
         "core",
         "greeted",
-        "opened",
         "outbox",
         "peer",
         "seen",
@@ -165,12 +171,16 @@ class Connection:
                 self._sock.raw_most = RAW_OF_STRANGERS
             self.peer.sasl = SaslSession(address[0])
             self._handle = handle_login
-        self.opened = trio.current_time()
+        # Before it is settled: how long it has kept the broker waiting, and since when it does so
+        # now; None: it waits for the broker.
+        self._kept_s = 0.0
+        self._kept_since: float | None = trio.current_time()
+        self._has_spoken = False  # something has come
         self.greeted = False  # a whole request has come
         # What the watchdog saw last, and when that changed: see watchdog.py.
         self._reads = 0
         self.seen: tuple[int, int] = (0, 0)
-        self.seen_at = self.opened
+        self.seen_at = self._kept_since
 
     async def run(self) -> None:
         """Serve until either side ends it. Never raises but for cancellation."""
@@ -284,6 +294,26 @@ class Connection:
         """Whether it is through with handshake and login, and has made a request."""
         return self.greeted and self.peer.is_admitted
 
+    def kept_s(self, now: float) -> float:
+        """Before it is settled: for how many seconds it has kept the broker waiting until `now`
+        (trio's clock), all in all."""
+        return self._kept_s + (0.0 if self._kept_since is None else now - self._kept_since)
+
+    def keeps_waiting(self, now: float) -> bool:
+        """Whether the broker waits for it, before it is settled, since it has come, or for long."""
+        if self._kept_since is None or not self._parked:
+            return False
+        return not self._has_spoken or now - self._kept_since >= PATIENCE_S
+
+    async def _served(self, work: Awaitable[None]) -> None:
+        """What the broker does for it, before it is settled: it does not keep it waiting."""
+        self._has_spoken = True
+        self._kept_s, self._kept_since = self.kept_s(trio.current_time()), None
+        try:
+            await work
+        finally:
+            self._kept_since = trio.current_time()
+
     def _park(self) -> None:
         """From here on it waits for its peer, or for time to pass: not while the broker drains."""
         self._parked = True
@@ -293,7 +323,8 @@ class Connection:
     async def _establish(self, sock: TlsSocket) -> None:
         """The TLS handshake, and who the peer is if it has shown a certificate."""
         self._park()
-        await sock.handshake(self.core.strangers, self.peer.address[0])
+        strangers, host = self.core.strangers, self.peer.address[0]
+        await sock.handshake(lambda step: self._served(strangers.shake_hands(host, step)))
         self._parked = False
         if not self.peer.listener.protocol.is_sasl and (subject := sock.subject()) is not None:
             rules = self.core.config.of_listener(self.peer.listener.spec.name, RULES)
@@ -364,7 +395,7 @@ class Connection:
                             if is_counted:
                                 self._end_work()
                                 pending = timed(pending, self._begin_work, self._end_work)
-                            await pending
+                            await (self._served(pending) if self._is_stranger else pending)
                     except Exception as exc:
                         self._failing = request_in(frame)
                         if isinstance(exc, OSError):
@@ -449,7 +480,7 @@ class Connection:
         """Until it is the turn of this stranger: to be received from, and to be answered once."""
         session = self.peer.sasl
         assert session is not None, "nobody else is a stranger"
-        await self.core.strangers.turn(self.peer.address[0])
+        await self._served(self.core.strangers.turn(self.peer.address[0]))
         session.has_turn = True
 
     async def _wait_unmuted(self) -> None:
@@ -466,7 +497,7 @@ class Connection:
     async def _wait_half(self) -> None:
         """Until more of a large request may be received."""
         with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
-            await self._inbox.wait_room()
+            await self._served(self._inbox.wait_room())
         if patience.cancelled_caught:
             raise Unserved(
                 f"no room for a large request: {self._inbox.held_by_all} bytes of half "

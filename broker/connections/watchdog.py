@@ -3,7 +3,7 @@
 | closed as            | when                                                              |
 |----------------------|-------------------------------------------------------------------|
 | handshake_timed_out  | no whole request, or no login where one is asked for, within       |
-|                      | handshake_timeout_ms of the accept                                 |
+|                      | handshake_timeout_ms in which the broker waited for it             |
 | send_timed_out       | replies wait and the peer took none of them for send_timeout_ms    |
 | request_timed_out    | half a large request has come, and nothing more for half of       |
 |                      | request_wait_ms in which it was read, while others wait for the    |
@@ -63,7 +63,7 @@ def look(config: BrokerConfig, connection: Connection, now: float) -> None:
     if connection.is_in_the_way and still_ms >= config.request_wait_ms / 2:
         connection.close_because("request_timed_out", limit_ms=config.request_wait_ms // 2)
     elif not connection.is_settled:
-        if (now - connection.opened) * 1000 >= config.handshake_timeout_ms:
+        if connection.kept_s(now) * 1000 >= config.handshake_timeout_ms:
             connection.close_because("handshake_timed_out", limit_ms=config.handshake_timeout_ms)
     elif outbox.unsent:
         if still_ms >= config.send_timeout_ms:

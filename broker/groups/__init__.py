@@ -4,6 +4,7 @@ State machines that are given the time, what is written down of them, and the on
 all of them.  A module imports only what stands above it:
 
     topic_regex         expressions that no text makes slow
+    all_names           the names of all groups, bit by bit
     server_assignors    who reads which partition, decided here
     assignor_choice     ... decided by a member: by which assignor
     group_news group_lines                                  what is told of them in the log

@@ -16,7 +16,6 @@ group that has more is gone on with in the next looks; what has changed of it me
 """
 
 from collections.abc import Callable, Collection, Iterator
-from itertools import chain
 from typing import Final
 from uuid import UUID
 
@@ -27,9 +26,11 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.committed import Content, offsets_count
 
 from ..configuration.config import BrokerConfig
+from ..failed_changes import FailedChanges
 from ..loop.loop_clock import monotonic_ms
-from ..recording import Done, ignored, logged
+from ..recording import Done, ignored
 from ..refused import Refused
+from .all_names import each_once
 from .classic_members import PROTOCOL_TYPE
 from .consumer_group import ConsumerGroup
 from .group import Group
@@ -67,20 +68,23 @@ class GroupUpkeep(GroupOffsets):
         kept: KeptGroups,
         pending: Callable[[str], Collection[tuple[str, int]]],
         now_ms: Callable[[], int],
+        failed: FailedChanges,
     ) -> None:
-        """kept, pending, now_ms: as in Groups."""
+        """kept, pending, now_ms, failed: as in Groups."""
         super().__init__(manager, pending)
+        self._failed = failed
         self.config = config
         self._groups: dict[str, AnyGroup] = {}
         self._is_closed = False
         self._started_ms = self._looked_into_ms = monotonic_ms()
-        self._visits: list[str] = []
+        self._visits: Iterator[str | None] | None = None
+        """What is left of a round; None: it has ended."""
         self._visit_left: Iterator[None] | None = None
         """Of a group that is gone on with."""
         self._looks_into_groups = False
         self._next_round_ms = self._looked_at = 0
         self._all_kept = self._kept, self._consumers, self._streams = kept
-        self._ends = KeptEnds(manager, now_ms)
+        self._ends = KeptEnds(manager, now_ms, failed)
 
     @property
     def is_open(self) -> bool:
@@ -100,11 +104,11 @@ class GroupUpkeep(GroupOffsets):
         """Whether it is written down that somebody is in a group."""
         return any(one.has_members(group_id) for one in self._all_kept)
 
-    def names(self) -> set[str]:
-        """Every group: with members, or with offsets, or one of KIP-848 or of streams that had
-        members."""
-        kept = (*self._consumers.names(), *self._streams.names())
-        return {*self._groups, *self._manager.committed, *kept}
+    def places(self) -> list[Collection[str]]:
+        """Where the names of all groups are (all_names.py): with members, or with offsets, or those
+        of KIP-848 or of streams that had members."""
+        kept = (self._consumers.names(), self._streams.names())
+        return [self._groups.copy(), self._manager.committed, *kept]
 
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group."""
@@ -159,31 +163,35 @@ class GroupUpkeep(GroupOffsets):
             return
         if now_ms is None:
             self._visit_left = None
-        if not self._visits and self._visit_left is None:
+        if self._visits is None:
             now = monotonic_ms()
             if now < self._next_round_ms:
                 return
             self._looked_at = 0
             self._looks_into_groups = now - self._looked_into_ms >= LOOK_INTO_MS
             self._looked_into_ms = now if self._looks_into_groups else self._looked_into_ms
-            written = (one.names() for one in (*self._all_kept, self._ends))
             # In no order, but not in that of a set: a run of the simulation can be repeated.
-            groups = (self._groups, self._manager.committed, *written)
-            self._visits = list(dict.fromkeys(chain(*groups)))
+            self._visits = each_once([*self.places(), self._kept.names(), self._ends.names()])
         most = LOOKS_INTO_MAX if self._looks_into_groups else VISITS_MAX
         until = self._looked_at + OFFSETS_MAX
-        while self._visit_left or (self._visits and most and self._looked_at < until):
+        while self._visit_left or (most and self._looked_at < until):
             if self._visit_left is None:
-                group_id = self._visits.pop()
+                try:
+                    group_id = next(self._visits)
+                except StopIteration:
+                    self._visits = None
+                    rest_ms = min(max(0, self._looked_at - OFFSETS_MAX), _REST_MS_MAX)
+                    self._next_round_ms = monotonic_ms() + rest_ms
+                    return
+                if group_id is None:
+                    self._looked_at += 1
+                    continue
                 most -= 1
                 self._looked_at += offsets_count(self._manager.committed, group_id)
                 self._visit_left = self._visit(group_id, now_ms)
             if next(self._visit_left, _OVER) is not _OVER:
                 return
             self._visit_left = None
-        if not self._visits:
-            rest_ms = min(max(0, self._looked_at - OFFSETS_MAX), _REST_MS_MAX)
-            self._next_round_ms = monotonic_ms() + rest_ms
 
     def _visit(self, group_id: str, now_ms: int | None) -> Iterator[None]:
         """One group, in pieces: written down where that has failed before, and forgotten when it is
@@ -215,7 +223,8 @@ class GroupUpkeep(GroupOffsets):
         is_same = self._manager.committed.get(group_id) is content.get(group_id)
         if is_same and not (self._pending(group_id) or self.committing(group_id)):
             log.info("group_expired", group=group_id, last_used_ms=last)
-            self.forget(group_id, None, logged("group_not_forgotten", group=group_id))
+            told = self._failed.told("group_not_forgotten", group_id, group=group_id)
+            self.forget(group_id, None, told)
             self.remove(group_id)
 
     def _keep_again(self, group_id: str, group: AnyGroup | None) -> None:
@@ -267,7 +276,8 @@ class GroupUpkeep(GroupOffsets):
         if rows:
             topics = sorted({topic for topic, _ in rows})
             log.info("offsets_expired", group=group_id, topics=topics, partitions=len(rows))
-            self.forget(group_id, rows, logged("offsets_not_forgotten", group=group_id))
+            told = self._failed.told("offsets_not_forgotten", group_id, group=group_id)
+            self.forget(group_id, rows, told)
 
     def _last_used_ms(self, group_id: str, group: AnyGroup | None, now_ms: int) -> int | None:
         """When somebody was last in an idle group, or committed for it; None: nobody ever was."""

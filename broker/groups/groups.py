@@ -31,6 +31,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.generations import Generation
 
 from ..configuration.config import BrokerConfig
+from ..failed_changes import FailedChanges
 from ..loop.alarms import Alarms
 from ..loop.deadlines import Deadlines
 from ..loop.lanes import Lanes
@@ -79,14 +80,15 @@ class Groups(GroupUpkeep):
         may_see: Callable[[str], MaySee],
         pending: Callable[[str], Collection[tuple[str, int]]],
         now_ms: Callable[[], int],
+        failed: FailedChanges,
     ) -> None:
         """kept: what is written down; nobody is in a group before it is taken up.
 
         end_turn: send what was answered outside of a request.  may_see: what a viewer may.
         pending: partitions of which a transaction is about to say where a group stands.
-        now_ms: the wall clock.
+        now_ms: the wall clock.  failed: tells what could not be written.
         """
-        super().__init__(manager, config, kept, pending, now_ms)
+        super().__init__(manager, config, kept, pending, now_ms, failed)
         self._settings = settings
         self.lines = GroupLines()
         self._alarms = Alarms[AnyGroup](deadlines, self._ring)

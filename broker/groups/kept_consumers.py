@@ -19,6 +19,7 @@ from segbroker.segments.metadata.consumer_groups import (
     has_members,
 )
 
+from ..failed_changes import FailedChanges
 from .consumer_group import ConsumerGroup
 from .kept_members import KeptMembers, Writing
 from .kept_sizes import KeptSizes
@@ -34,10 +35,14 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
     without_members = "consumer_group_without_members"
 
     def __init__(
-        self, manager: DiskManager, sizes: KeptSizes, end_turn: Callable[[], None]
+        self,
+        manager: DiskManager,
+        sizes: KeptSizes,
+        end_turn: Callable[[], None],
+        failed: FailedChanges,
     ) -> None:
-        """end_turn: send what was answered outside of a request."""
-        super().__init__(manager, sizes, end_turn)
+        """As KeptMembers."""
+        super().__init__(manager, sizes, end_turn, failed)
         for group_id, kept in groups_in(manager.section(SECTION)):
             rows = {name: _packed(*member) for name, member in kept.members.items()}
             said = {name: _said_size(name, row) for name, row in rows.items()}

@@ -16,14 +16,14 @@ Limit: while the wall clock is not believed nothing is written; whoever keeps th
 it is again.  A kill between the two loses the time.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.committed import last_commit_ms
 from segbroker.segments.metadata.emptied import EMPTIED, SECTION, emptied_ms
 
-from ..recording import logged
+from ..failed_changes import FailedChanges
 
 CLOSE_MS: Final = 60_000
 """A time that is no more than this after what is known is not written: most commit when they go."""
@@ -32,15 +32,18 @@ CLOSE_MS: Final = 60_000
 class KeptEnds:
     """These times of one data directory."""
 
-    def __init__(self, manager: DiskManager, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, manager: DiskManager, now_ms: Callable[[], int], failed: FailedChanges
+    ) -> None:
         """now_ms: the wall clock."""
         self._manager = manager
+        self._failed = failed
         self._now_ms = now_ms
         self._under_way: dict[str, int] = {}
 
-    def names(self) -> list[str]:
+    def names(self) -> Mapping[str, Any]:
         """Every group of which a time is written down."""
-        return list(self._manager.section(SECTION) or ())
+        return self._manager.section(SECTION) or {}
 
     def has(self, group_id: str) -> bool:
         """Whether it is known when a group lost its last member."""
@@ -67,7 +70,7 @@ class KeptEnds:
         if at_ms <= self.last_used_ms(group_id) + CLOSE_MS:
             return
         self._under_way[group_id] = at_ms
-        done = logged("group_end_not_recorded", group=group_id)
+        done = self._failed.told("group_end_not_recorded", group_id, group=group_id)
 
         def written(error: OSError | None) -> None:
             if self._under_way.get(group_id) == at_ms:
@@ -80,5 +83,5 @@ class KeptEnds:
         """Have nothing written down of a group, if something is.  Not waited for."""
         if not self.has(group_id):
             return
-        done = logged("group_end_not_forgotten", group=group_id)
+        done = self._failed.told("group_end_not_forgotten", group_id, group=group_id)
         self._manager.record_soon(done, EMPTIED, group=group_id, at=None)

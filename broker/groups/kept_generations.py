@@ -16,8 +16,8 @@ one that nobody has succeeded: whoever is of an older one than that is refused a
 for members of whom it is written down that they are at an earlier one.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import structlog
 
@@ -33,7 +33,8 @@ from segbroker.segments.metadata.generations import (
     protocol_type_of,
 )
 
-from ..recording import Done, ignored, logged
+from ..failed_changes import FailedChanges
+from ..recording import Done, ignored
 from .kept_sizes import WITHOUT_MEMBERS, KeptSizes
 
 log = structlog.get_logger()
@@ -45,8 +46,9 @@ _OVERHEAD: Final = 100
 class KeptGenerations:
     """The generations of one data directory."""
 
-    def __init__(self, manager: DiskManager, sizes: KeptSizes) -> None:
+    def __init__(self, manager: DiskManager, sizes: KeptSizes, failed: FailedChanges) -> None:
         self._manager = manager
+        self._failed = failed
         self._sizes = sizes
         for group_id, kept in self._all():
             sizes.put(SECTION, group_id, _size(group_id, kept))
@@ -54,9 +56,9 @@ class KeptGenerations:
     def _all(self) -> Iterator[tuple[str, Generation]]:
         return generations_in(self._manager.section(SECTION))
 
-    def names(self) -> list[str]:
+    def names(self) -> Mapping[str, Any]:
         """Every group of which something is written down."""
-        return list(self._manager.section(SECTION) or ())
+        return self._manager.section(SECTION) or {}
 
     def number(self, group_id: str) -> int:
         """The generation that is written down of a group; 0: none is."""
@@ -91,7 +93,9 @@ class KeptGenerations:
             kept = Generation(kept.number, kept.protocol_type)
             size = _size(group_id, kept)
         self._sizes.put(SECTION, group_id, size)
-        written = logged("generation_not_recorded", done, group=group_id, generation=kept.number)
+        written = self._failed.told(
+            "generation_not_recorded", group_id, done, group=group_id, generation=kept.number
+        )
         self._manager.record_soon(written, GENERATION, group=group_id, **kept.fields())
 
     def keep_number(self, group_id: str) -> None:
@@ -106,7 +110,7 @@ class KeptGenerations:
             done(None)
             return
         self._sizes.drop(SECTION, group_id)
-        told = logged("generation_not_forgotten", done, group=group_id)
+        told = self._failed.told("generation_not_forgotten", group_id, done, group=group_id)
         self._manager.record_soon(told, GENERATION, group=group_id, members=None)
 
 

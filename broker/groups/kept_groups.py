@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from segbroker.segments.directory.manager import DiskManager
 
+from ..failed_changes import FailedChanges
 from .kept_consumers import KeptConsumers
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
@@ -23,11 +24,12 @@ class KeptGroups(NamedTuple):
     streams: KeptStreams
 
     @classmethod
-    def of(cls, manager: DiskManager, end_turn: Callable[[], None]) -> Self:
-        """As a start finds them.  end_turn: send what was answered outside of a request."""
+    def of(cls, manager: DiskManager, end_turn: Callable[[], None], failed: FailedChanges) -> Self:
+        """As a start finds them.  end_turn: send what was answered outside of a request.  failed:
+        tells what could not be written."""
         sizes = KeptSizes(manager.event_size_max)
         return cls(
-            KeptGenerations(manager, sizes),
-            KeptConsumers(manager, sizes, end_turn),
-            KeptStreams(manager, sizes, end_turn),
+            KeptGenerations(manager, sizes, failed),
+            KeptConsumers(manager, sizes, end_turn, failed),
+            KeptStreams(manager, sizes, end_turn, failed),
         )

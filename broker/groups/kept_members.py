@@ -35,7 +35,8 @@ from segbroker.protocol.vendor import pack
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.group_rows import epoch_of
 
-from ..recording import Done, ignored, logged
+from ..failed_changes import FailedChanges
+from ..recording import Done, ignored
 from .kept_sizes import WITHOUT_MEMBERS, KeptSizes, RowSizes
 
 log = structlog.get_logger()
@@ -108,10 +109,16 @@ class KeptMembers(ABC, Generic[G]):
     without_members: ClassVar[str]
 
     def __init__(
-        self, manager: DiskManager, sizes: KeptSizes, end_turn: Callable[[], None]
+        self,
+        manager: DiskManager,
+        sizes: KeptSizes,
+        end_turn: Callable[[], None],
+        failed: FailedChanges,
     ) -> None:
-        """end_turn: send what was answered outside of a request."""
+        """end_turn: send what was answered outside of a request.  failed: tells what could not be
+        written."""
         self._manager = manager
+        self._failed = failed
         self._sizes = sizes
         self._end_turn = end_turn
         self._writings: dict[str, Writing] = {}
@@ -129,16 +136,16 @@ class KeptMembers(ABC, Generic[G]):
         self.turned(group_id)
         fields = self._without_members((self._manager.section(self.section) or {})[group_id])
         self._sizes.put(self.section, group_id, OVERHEAD + len(pack(fields)))
-        told = logged(self.not_recorded, group=group_id)
+        told = self._failed.told(self.not_recorded, group_id, group=group_id)
         self._manager.record_soon(told, self.kind, group=group_id, **fields)
 
     def number(self, group_id: str) -> int:
         """The epoch that is written down of a group; 0: none is."""
         return epoch_of(self._manager.section(self.section), group_id)
 
-    def names(self) -> list[str]:
+    def names(self) -> Mapping[str, Any]:
         """Every group of which something is written down."""
-        return list(self._manager.section(self.section) or ())
+        return self._manager.section(self.section) or {}
 
     def _found(
         self, group_id: str, sizes: dict[str, int], said_sizes: dict[str, int] | None = None
@@ -171,7 +178,8 @@ class KeptMembers(ABC, Generic[G]):
             writing.is_under_way, writing.members = False, frozenset()
             writing.has_failed = error is not None
             if error is not None:
-                log.warning(self.not_recorded, group=group.group_id, error=str(error))
+                name = group.group_id
+                self._failed.tell(self.not_recorded, name, group=name, error=str(error))
                 writing.is_whole = True
                 group.unkept.update(members)
             is_here = self._writings.get(group.group_id) is writing
@@ -232,7 +240,7 @@ class KeptMembers(ABC, Generic[G]):
         if not (is_under_way or self.number(group_id)):
             done(None)
             return
-        told = logged(self.not_forgotten, done, group=group_id)
+        told = self._failed.told(self.not_forgotten, group_id, done, group=group_id)
         self._manager.record_soon(told, self.kind, group=group_id, epoch=None)
 
     def turned(self, group_id: str) -> bool:

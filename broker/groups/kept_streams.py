@@ -28,6 +28,7 @@ from segbroker.segments.metadata.streams_groups import (
 )
 from segbroker.segments.metadata.streams_groups import KeptStreams as KeptGroup
 
+from ..failed_changes import FailedChanges
 from .consumer_members import Reconciled
 from .kept_members import OVERHEAD, ROW_OVERHEAD, KeptMembers, Writing
 from .kept_sizes import KeptSizes
@@ -49,10 +50,14 @@ class KeptStreams(KeptMembers[StreamsGroup]):
     without_members = "streams_group_without_members"
 
     def __init__(
-        self, manager: DiskManager, sizes: KeptSizes, end_turn: Callable[[], None]
+        self,
+        manager: DiskManager,
+        sizes: KeptSizes,
+        end_turn: Callable[[], None],
+        failed: FailedChanges,
     ) -> None:
-        """end_turn: send what was answered outside of a request."""
-        super().__init__(manager, sizes, end_turn)
+        """As KeptMembers."""
+        super().__init__(manager, sizes, end_turn, failed)
         for group_id, kept in self.groups():
             found = {name: _size(name, one.row()) for name, one in kept.members.items()}
             self._found(group_id, found | {_TOPOLOGY: _size("", kept.topology or [])})

@@ -64,9 +64,9 @@ class ShareGroups:
         """Those of which something is written down."""
         return self._manager.section(SECTION) or _NONE
 
-    def names(self) -> set[str]:
-        """Every share group."""
-        return {*self._groups, *(self._manager.section(SECTION) or ())}
+    def places(self) -> list[Collection[str]]:
+        """Where the names of all share groups are: see all_names.py."""
+        return [self._groups.copy(), self._manager.section(SECTION) or {}]
 
     def has(self, group_id: str) -> bool:
         """Whether there is such a share group."""

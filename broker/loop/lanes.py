@@ -50,7 +50,7 @@ class Lanes:
     @property
     def stuck_s(self) -> float:
         """For how many seconds none has come free, from STUCK_S on; else 0: who asks for one then
-        waits for a disk that does not answer."""
+        waits for a disk that does not answer, or for that much work."""
         if self._limiter.available_tokens:
             return 0.0
         seconds = trio.current_time() - self._taken_at
@@ -63,8 +63,8 @@ class Lanes:
         if not seconds:
             return None
         return (
-            f"the disk does not answer: none of the {count} threads for it has come free for"
-            f" {seconds:.0f} s"
+            f"the disk does not answer, or has too much to do: none of the {count} threads for it"
+            f" has come free for {seconds:.0f} s"
         )
 
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:

@@ -21,7 +21,7 @@ called the steps of tasks are looked at (`_Watch`), so it is known what a turn h
 over, whatever its caller did with it.
 
 Limits: nobody is in a line but who is a connection in the middle of a handshake or a login
-(connections/handshakes.py), once.  Whoever waits for longer than `handshake_timeout_ms` is closed.
+(connections/handshakes.py), once.  The time there is not the client's (`handshake_timeout_ms`).
 """
 
 import time

@@ -8,7 +8,7 @@ a partition that is not open nobody knows where the log ends, and none is opened
 no row and is counted as left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from heapq import nsmallest
 from typing import Final
 from uuid import UUID
@@ -17,6 +17,7 @@ from segbroker.segments.metadata.committed import all_of
 
 from ..apis.group_admin import listed
 from ..core import Core
+from ..groups.all_names import each_once
 from ..loop.pace import Pace
 from ..refused import Refused
 from .ages import Ages, Place
@@ -29,9 +30,8 @@ NAME_SIZE_MAX: Final = 255
 async def add_groups(numbers: Numbers, core: Core, pace: Pace, ages: Ages) -> None:
     """The rows, and how many there are none of; nothing when the broker ends meanwhile."""
     rows_max = core.config.metrics_rows_max
-    names = core.groups.names() | core.groups.share_groups.names()
-    short = (name for name in names if len(name) <= NAME_SIZE_MAX)
-    told = await core.lanes.run(nsmallest, rows_max, short)
+    places_of = [*core.groups.places(), *core.groups.share_groups.places()]
+    told, count = await core.lanes.run(_told, rows_max, places_of)
     places: list[tuple[Place, int]] = []
     left_out = 0
     try:
@@ -51,10 +51,26 @@ async def add_groups(numbers: Numbers, core: Core, pace: Pace, ages: Ages) -> No
     except Refused:  # of groups nothing can be said any more
         return
     left_out_ages = await _add_lags(numbers, core, pace, ages, places)
-    numbers.add("segbroker_groups", len(names))
-    numbers.add("segbroker_rows_left_out", len(names) - len(told), "groups")
+    numbers.add("segbroker_groups", count)
+    numbers.add("segbroker_rows_left_out", count - len(told), "groups")
     numbers.add("segbroker_rows_left_out", left_out, "group_partitions")
     numbers.add("segbroker_rows_left_out", left_out_ages, "group_ages")
+
+
+def _told(rows_max: int, places: Sequence[Collection[str]]) -> tuple[list[str], int]:
+    """The groups that have rows, and how many there are.  For a lane."""
+    count = 0
+
+    def short() -> Iterator[str]:
+        nonlocal count
+        for name in each_once(places):
+            if name is None:
+                continue
+            count += 1
+            if len(name) <= NAME_SIZE_MAX:
+                yield name
+
+    return nsmallest(rows_max, short()), count
 
 
 def _add_group(numbers: Numbers, core: Core, name: str) -> bool:

@@ -191,7 +191,11 @@ class Partition:
         self.handler.on_recovered = None
         self._fail_appends(code, message)
         for fetch in tuple(self.fetches):
-            fetch.complete()
+            try:
+                fetch.complete()
+            except Exception:  # for want of memory: it ends at its time, and the others now
+                with suppress(MemoryError):
+                    log.exception("fetch_not_ended", topic=self.topic, partition=self.index)
 
     def _settle_durable(self) -> None:
         appends = self._appends

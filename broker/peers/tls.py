@@ -30,7 +30,7 @@ import os
 import ssl
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -46,7 +46,6 @@ from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.tls_records import cut_records
 
 from ..configuration.tls_settings import TlsSettings
-from ..loop.strangers import Strangers
 
 log = structlog.get_logger()
 
@@ -130,8 +129,8 @@ class TlsSocket:
         """Of the socket: for waiting."""
         return self._sock.fileno()
 
-    async def handshake(self, strangers: Strangers, host: str) -> None:
-        """Agree with the peer, who takes turns with others by its address.
+    async def handshake(self, make: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
+        """Agree with the peer.  make: makes a step of that, in a thread; its exceptions come out.
 
         Raises HandshakeFailed, OSError.
         """
@@ -139,7 +138,7 @@ class TlsSocket:
             await trio.lowlevel.wait_readable(self._sock)
             self._hear()
             try:
-                await strangers.shake_hands(host, self._tls.do_handshake)
+                await make(self._tls.do_handshake)
             except ssl.SSLWantReadError:
                 await self._send_all()
             except ssl.SSLError as exc:

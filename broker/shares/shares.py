@@ -38,6 +38,7 @@ from segbroker.segments.metadata.share_groups import (
 )
 
 from ..error_map import STORAGE_FAILURES, wire_error
+from ..failed_changes import FailedChanges
 from ..groups.group_keys import SHARE_DELIVERIES, SHARE_RECORD_LOCK, SHARE_RECORD_LOCKS, SHARE_RENEW
 from ..groups.group_settings import GroupSettings
 from ..loop.alarms import Alarms
@@ -83,10 +84,12 @@ class Shares:
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
         end_turn: Callable[[], None],
         now_ms: Callable[[], int],
+        failed: FailedChanges,
     ) -> None:
         """spawn: start a task that lives as long as the broker.  end_turn: send what was answered
-        outside of a request.  now_ms: the wall clock."""
+        outside of a request.  now_ms: the wall clock.  failed: tells what could not be written."""
         self._manager = manager
+        self._failed = failed
         self._topics = topics
         self._settings = settings
         self._taking_back = TakingBack(
@@ -304,8 +307,9 @@ class Shares:
 
         def written(error: OSError | None) -> None:
             if error is not None:
-                log.warning(
+                self._failed.tell(
                     "share_state_not_recorded",
+                    group_id,
                     group=group_id,
                     topic=lives[0].topic,
                     partition=lives[0].key.partition,

@@ -42,8 +42,9 @@ from segbroker.segments.metadata.transactions import (
 
 from ..configuration.logs import told
 from ..error_map import STORAGE_FAILURES
+from ..failed_changes import FailedChanges
 from ..loop.pace import Pace
-from ..recording import logged, recorded
+from ..recording import recorded
 from . import transactions
 from .markers import Markers
 from .producer_ids import ProducerIds
@@ -73,8 +74,10 @@ class Ledger:
         producer_ids: ProducerIds,
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
         now_ms: Callable[[], int],
+        failed: FailedChanges,
     ) -> None:
         self._manager = manager
+        self._failed = failed
         self._markers = markers
         self._producer_ids = producer_ids
         self._spawn = spawn
@@ -209,8 +212,9 @@ class Ledger:
         assert ended is not None, "it is decided"
         await self._markers.write_all(ended, self._now_ms())
         row = after_markers(ended, at_ms=self._now_ms())
-        done = logged("completion_not_recorded", transactional_id=row.transactional_id)
-        self._manager.record_soon(done, TRANSACTION, id=row.transactional_id, row=row.pack())
+        name = row.transactional_id
+        done = self._failed.told("completion_not_recorded", name, transactional_id=name)
+        self._manager.record_soon(done, TRANSACTION, id=name, row=row.pack())
         self.table.stands(entry, row)
 
 

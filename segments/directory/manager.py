@@ -302,7 +302,6 @@ class DiskManager:
             self._give_up()
             raise DataDirectoryGone(self.root)
         self._end_threads()
-        self._metadata.attach(None)  # from here on every change is a snapshot
         failures: list[Exception] = []
         vouched = self._putting_back.vouched()
         settled = list(ends_of_unopened(vouched, self.topics, self._resuming))
@@ -312,6 +311,8 @@ class DiskManager:
             settled += end_of(handler, self._known)
             if failure is not None:
                 failures.append(failure)
+        # Not before: what a log is in doubt about goes where a full disk has room for it.
+        self._metadata.attach(None)  # from here on every change is a snapshot
         is_durable = not failures and is_synced
         is_durable = is_durable and not self._putting_back.waiting
         try:
@@ -402,6 +403,10 @@ class DiskManager:
         """Try again to remove what could not be removed of deleted topics.  Blocking."""
         self._registry.remove_left()
 
+    def follow_settings(self) -> None:
+        """Have partitions try again that could not follow their settings.  Blocking."""
+        self._registry.follow()
+
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.
 
@@ -459,6 +464,14 @@ class DiskManager:
     def is_settled(self) -> bool:
         """Whether no control event is in doubt: written perhaps, and reported as failed."""
         return self._metadata.is_settled
+
+    def settle(self) -> None:
+        """Leave no control event in doubt, so that nothing that was reported as failed comes true
+        at a crash.  Blocking.  Raises StorageError."""
+        try:
+            self._registry.settle()
+        except OSError as exc:
+            raise StorageError(f"an earlier change may come true yet: {exc}") from exc
 
     @property
     def why_unsettled(self) -> str | None:

@@ -322,10 +322,13 @@ class OpenedPartitions:
             current = self._topics().get(topic)
             if current is not None and current.topic_id != meta.topic_id:
                 current = None
-            if current is not None and current.config == meta.config:
+            is_served = current is not None and current.config == meta.config
+            if is_served:
                 self.handlers[topic, partition] = handler
                 handler.vouch_for_found()
-                return handler
+        if is_served:
+            handler.say_end()
+            return handler
         handler.close(checkpoint=False)
         if current is None:
             raise UnknownTopic(topic)  # deleted while it was being opened

@@ -16,7 +16,7 @@ import structlog
 
 from ..disk.storage import Storage, remove_tree
 from ..errors import NO_SPACE, CorruptMetadata, StorageError
-from ..metadata.metadata import Metadata
+from ..metadata.metadata import Metadata, machine_of
 from ..metadata.metadata_log import MetadataLog, check_newest
 from ..names import wal_owner_of
 from ..replay.doubting import lost_with_a_sync
@@ -108,7 +108,7 @@ class Starting:
     def _load_metadata(self, found: Replay) -> bool:
         """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
 
-        Whether this is another boot.  Raises CorruptMetadata, UnsupportedFormat, OSError.
+        Whether the machine was started anew.  Raises CorruptMetadata, UnsupportedFormat, OSError.
         """
         if self._metadata.load():
             self._is_loaded = True
@@ -119,15 +119,14 @@ class Starting:
             lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
             if lost:
                 self._resuming.widen(lost)
-            before, boot_id = self._metadata.state.boot, self._storage.boot_id()
-            state = self._metadata.state
+            state, boot_id = self._metadata.state, self._storage.boot_id(self._root)
             self._resuming.record_ceilings(
                 list(lost_with_a_sync(self._storage, self._root, state, boot_id, found.partitions))
             )
             mark_torn(self._metadata, boot_id)
             self._resuming.begin_boot(boot_id)  # last: tried once more, it is another boot still
             self._metadata.absorb()
-            return self._metadata.state.boot != before
+            return not boot_id or machine_of(boot_id) != machine_of(state.boot_id)
         topics = [n for n in self._storage.listdir(f"{self._root}/topics") if not n.startswith("~")]
         if topics or not found.is_empty:
             # Taken for a new directory, every topic would be an orphan, and removed.
@@ -141,7 +140,7 @@ class Starting:
         cluster_id = base64.urlsafe_b64encode(self._storage.random_bytes(16))
         state = Metadata(cluster_id.decode().rstrip("="))
         self._wal.owner = wal_owner_of(state.cluster_id)
-        self._metadata.begin(state.with_boot(self._storage.boot_id()))
+        self._metadata.begin(state.with_boot(self._storage.boot_id(self._root)))
         if others:
             advice = "is this the right place? A broker without topics begins here"
             log.warning(

@@ -27,7 +27,7 @@ import structlog
 from segbroker.protocol.limits import TOPIC_PARTITIONS_MAX
 
 from ..disk.storage import Storage, removals, remove_tree
-from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists
+from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists, UnknownTopic
 from ..metadata.alike import first_alike, folded
 from ..metadata.ceilings import PartitionCeiling
 from ..metadata.metadata import SETTLED, Ceiling, Metadata, PartitionKey, TopicMeta, encode_topic
@@ -83,6 +83,8 @@ class TopicRegistry:
         self._known = known
         self._publish = publish
         self._is_removing = False
+        self._behind: set[DiskHandler] = set()
+        """Those that could not follow settings that are stored."""
         self._not_moved: list[TopicMeta] = []
         self._not_removed: list[str] = []
         """What of deleted topics could not be moved, or removed, when it was tried last."""
@@ -142,7 +144,7 @@ class TopicRegistry:
             if new.name not in there:  # a file system for which `A` and `a` are one
                 other = next((one for one in there if one.lower() == new.name.lower()), new.name)
                 raise TopicCollides(new.name, other)
-            self._check_settled()
+            self.settle()
             self._bury(new.name, topic_id.hex)  # of an attempt that failed
         meta = TopicMeta(new.name, topic_id, new.partitions, new.config, epoch)
         if new.config.durability is not Durability.EPHEMERAL:
@@ -158,13 +160,14 @@ class TopicRegistry:
             path = partition_paths(self._root, meta.name, partition).folder
             if self._storage.exists(path):
                 # Empty, of a growth that failed: another sync of its name would prove nothing.
-                self._check_settled()
+                self.settle()
                 self._storage.rmdir(path)
             self._storage.mkdir(path)
 
-    def _check_settled(self) -> None:
+    def settle(self) -> None:
         """Before anything goes that a change which failed has made: as long as its event may be on
-        the disk it comes true at a kill, and needs that.  Raises OSError."""
+        the disk it comes true at a kill, and needs that.  And before somebody is told that nothing
+        is there to be taken away.  Raises OSError."""
         if not self._metadata.settle():
             raise OSError(errno.EIO, f"the metadata is in doubt: {self._metadata.why_unsettled}")
 
@@ -183,8 +186,10 @@ class TopicRegistry:
         """
         change = SeveralTopics[str]("was not deleted")
         with self.admin_lock:
-            for name in dict.fromkeys(names):
-                change.attempt(name, name, partial(self._partitions.meta, name))
+            doomed = dict.fromkeys(names)
+            doubt = None if doomed.keys() <= self._known().topics.keys() else self._doubt()
+            for name in doomed:
+                change.attempt(name, name, partial(self._doomed, name, doubt))
             metas = list(change.taken.values())
             rows = [{"name": one.name, "id": one.topic_id.bytes} for one in metas]
             with change.recorded():
@@ -198,6 +203,24 @@ class TopicRegistry:
             graves = self._move_away(change.taken.values())
         self._remove_soon(graves)
         return change.outcomes
+
+    def _doubt(self) -> OSError | None:
+        """Why it may come true at a kill that a topic was made which is not there; None: it does
+        not.  Asked once for many: a disk may take its time to fail."""
+        try:
+            self.settle()
+        except OSError as exc:
+            return exc
+        return None
+
+    def _doomed(self, name: str, doubt: OSError | None) -> TopicMeta:
+        """The topic that is to go.  Raises UnknownTopic, or else the `doubt` of that; OSError."""
+        try:
+            return self._partitions.meta(name)
+        except UnknownTopic:
+            if doubt is not None:
+                raise doubt from None
+            raise
 
     def _move_away(self, metas: Iterable[TopicMeta]) -> list[str]:
         """Give the directories of deleted topics names that no topic can have; which those are.
@@ -386,19 +409,34 @@ class TopicRegistry:
     def _reconfigure_all(self, changed: Iterable[tuple[DiskHandler, TopicMeta]]) -> None:
         """Have them use settings that are durable; one that fails does not keep the others from it.
 
-        Raises StorageError: what of it failed is done when they are set once more.
+        Raises StorageError: what of it failed is done by `follow`.
         """
         failure: Exception | None = None
         for handler, altered in changed:
             try:
                 self._reconfigure(handler, altered)
             except (StorageError, OSError) as exc:
+                self._behind.add(handler)
                 failure = failure or exc
+            else:
+                self._behind.discard(handler)
         if failure is not None:
             raise StorageError(
                 f"the settings are stored, but not every partition could follow; "
-                f"set them once more when this is mended: {failure}"
+                f"the others do when this is mended: {failure}"
             ) from failure
+
+    def follow(self) -> None:
+        """Have partitions try again that could not follow their settings.  Blocking."""
+        if not self._behind or not self._metadata.is_settled:
+            return
+        with self.admin_lock:
+            topics = self._known().topics
+            served = [one for one in self._partitions.served() if one.topic in topics]
+            behind = [one for one in served if one in self._behind]
+            self._behind.intersection_update(behind)
+            with suppress(StorageError):
+                self._reconfigure_all([(one, topics[one.topic]) for one in behind])
 
     def _reconfigure(self, handler: DiskHandler, altered: TopicMeta) -> None:
         """By its ceiling it goes on as before, whatever class its log was opened again with."""

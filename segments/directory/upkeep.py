@@ -5,11 +5,10 @@
       +- a piece of the round      age rolls, retention, are files where they were written:
       |                            VISITS_MAX open partitions per step
       +- once a second             the sync tick of class `disk`, a disk with space again, the WAL
-      |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions; descriptors that
-      |                            ran out, into the log
+      |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions; how far logs are
+      |                            synced into the WAL; descriptors that ran out, into the log
       +- once a minute             a snapshot of the metadata, so that less rests on the WAL alone;
-      |  (SNAPSHOT_TICK_MS)         how far logs are synced into the WAL, how far that is written
-      |                            beside it, its numbers into the log;
+      |  (SNAPSHOT_TICK_MS)         how far the WAL is written beside it, its numbers into the log;
       |                            what deleted topics left and could not be removed
       +- a few unopened ones       opened, where a segment in them is due (unopened.py)
       +- more open logs than may be    some are synced, so that they can be parked
@@ -75,6 +74,8 @@ class Directory(Protocol):
     def note_failed(self, topic: str, partition: int) -> None: ...
 
     def remove_left(self) -> None: ...
+
+    def follow_settings(self) -> None: ...
 
     def look_for_directory(self) -> str | None: ...
 
@@ -158,6 +159,8 @@ class Upkeep:
             self._metadata.settle()
             self._absorb(now_ms)
             self._attend(now_ms)
+            self._directory.follow_settings()
+            self._directory.wal.say_ends()  # what was synced since the last tick, if no group came
             self._say_refused(now_ms)
         self._visit_unopened(age_ms if self._has_looked_at_ages else None)
         if monotonic_ms is not None and age_ms is not None:
@@ -219,7 +222,6 @@ class Upkeep:
                 self._metadata.absorb()
             except OSError as exc:
                 log.warning("snapshot_not_saved", error=str(exc))
-            self._directory.wal.say_ends()
             self._directory.wal.say_reached()
             self._say_wal()
             self._directory.remove_left()

@@ -45,5 +45,5 @@ class ForwardingStorage:
     def random_bytes(self, count: int) -> bytes:
         return self.beneath.random_bytes(count)
 
-    def boot_id(self) -> str:
-        return self.beneath.boot_id()
+    def boot_id(self, path: str) -> str:
+        return self.beneath.boot_id(path)

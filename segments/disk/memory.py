@@ -225,7 +225,7 @@ class MemoryStorage:
     def space(self, path: str) -> Space | None:
         return None
 
-    def boot_id(self) -> str:
+    def boot_id(self, path: str) -> str:
         return f"boot-{self._boot}"
 
     # The power switch

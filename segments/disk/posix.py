@@ -5,10 +5,11 @@ What some platforms have and others have not is looked up once, when a PosixStor
 | call | has it | without it |
 |---|---|---|
 | preadv2 with RWF_NOWAIT | Linux | pread_nowait always answers None: the read happens in a lane |
-| preadv | most | pread, and a copy into the buffer |
+| preadv | most, if no filter of system calls refuses it | pread, and a copy into the buffer |
 | fdatasync | most | F_FULLFSYNC where there is one (macOS: fsync stops at the drive), or fsync |
 | posix_fadvise | Linux, BSD | advice goes unheard |
 | a boot id | Linux | empty: every start counts as another boot |
+| a count of attached disks | Linux 5.15 | the boot id alone: as if no disk were ever taken away |
 
 Only the owner and its group get rights on files (0640, directories 0750): files hold what access
 rules protect, and data from which passwords could be guessed.
@@ -27,6 +28,7 @@ from .storage import Advice, Buffer, Space
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+DISKS = "/sys/dev/block"
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -37,7 +39,7 @@ class Platform:
 
     def __init__(self) -> None:
         self.nowait: int | None = getattr(os, "RWF_NOWAIT", None)
-        self.preadv: Callable[..., int] = getattr(os, "preadv", _pread_into)
+        self.preadv: Callable[..., int] = os.preadv if _has_preadv() else _pread_into
         if self.preadv is _pread_into:
             self.nowait = None
         self.fdatasync: Callable[[int], object] = getattr(os, "fdatasync", _full_sync)
@@ -47,6 +49,17 @@ class Platform:
                 Advice.WILL_NEED: os.POSIX_FADV_WILLNEED,
                 Advice.DONT_NEED: os.POSIX_FADV_DONTNEED,
             }
+
+
+def _has_preadv() -> bool:
+    """Whether it is there, and no filter refuses it (seccomp profiles that are older than it)."""
+    if not hasattr(os, "preadv"):
+        return False
+    try:
+        os.preadv(-1, [bytearray(1)], 0)
+    except OSError as exc:
+        return exc.errno == errno.EBADF
+    return True
 
 
 def _is_at(path: str, held: os.stat_result) -> bool:
@@ -72,6 +85,29 @@ def _full_sync(fd: int) -> None:
         os.fsync(fd)
     else:
         fcntl.fcntl(fd, full)
+
+
+def _line_of(path: str) -> str:
+    """What the kernel says there; nothing where it does not."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(fd, 64).decode("ascii", "replace").strip()
+    finally:
+        os.close(fd)
+
+
+def _attached(path: str) -> str:
+    """The disk below a path, and which of all attachments of disks in this boot it is; nothing
+    where the file system has no single disk, or the kernel does not count them."""
+    device = os.stat(path).st_dev
+    disk = f"{os.major(device)}:{os.minor(device)}"
+    for place in ("", "/.."):  # of a disk; of a partition of one
+        if number := _line_of(f"{DISKS}/{disk}{place}/diskseq"):
+            return f"{disk}#{number}"
+    return ""
 
 
 class PosixFile:
@@ -198,6 +234,8 @@ class PosixStorage:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from exc
         finally:
             os.close(fd)
 
@@ -220,9 +258,9 @@ class PosixStorage:
                 return PosixLock(fd, path)
         except FileNotFoundError:
             pass
-        except OSError:
+        except OSError as exc:
             os.close(fd)
-            raise
+            raise OSError(exc.errno, exc.strerror, path) from exc
         os.close(fd)
         return None
 
@@ -237,12 +275,7 @@ class PosixStorage:
         files = found.f_favail if found.f_files else None
         return Space(found.f_blocks * size, found.f_bavail * size, files)
 
-    def boot_id(self) -> str:
-        try:
-            fd = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return ""  # not Linux
-        try:
-            return os.read(fd, 64).decode("ascii", "replace").strip()
-        finally:
-            os.close(fd)
+    def boot_id(self, path: str) -> str:
+        boot = _line_of(BOOT_ID)
+        attached = _attached(path)
+        return f"{boot} {attached}" if boot and attached else boot

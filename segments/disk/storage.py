@@ -151,9 +151,10 @@ class Storage(Protocol):
         system does not say."""
         ...
 
-    def boot_id(self) -> str:
-        """Which run of the machine this is: as long as it is the same, what was written is there,
-        synced or not.  Empty where nobody knows; then every start counts as another boot."""
+    def boot_id(self, path: str) -> str:
+        """Which run of the machine this is, and of the disk where `path` lies: as long as it is the
+        same, what was written is there, synced or not.  Empty where nobody knows; then every start
+        counts as another boot.  Behind a space the disk, where it is known.  Raises OSError."""
         ...
 
 
@@ -206,6 +207,14 @@ def is_cut_off(storage: Storage, path: str, size: int) -> bool:
     try:
         return size_of(storage, path) < size
     except OSError as exc:  # or the whole directory is away, which says so
+        return isinstance(exc, FileNotFoundError)
+
+
+def has_changed(storage: Storage, path: str, size: int) -> bool:
+    """Whether a file was removed, or has not `size` bytes; not where that cannot be told."""
+    try:
+        return size_of(storage, path) != size
+    except OSError as exc:
         return isinstance(exc, FileNotFoundError)
 
 
@@ -302,18 +311,22 @@ def set_aside(storage: Storage, path: str, target: str) -> None:
 
 def make_dirs(storage: Storage, path: str) -> None:
     """Make a directory and what is missing above it, each name durable before the next.  One whose
-    name could not be synced goes again: another sync would prove nothing of it."""
-    if not path or storage.exists(path):
+    name could not be synced goes again: another sync would prove nothing of it, nor would one
+    beside which another's has failed."""
+    if not path:
         return
     parent = path.rpartition("/")[0]
-    make_dirs(storage, parent)
-    storage.mkdir(path)
-    try:
-        storage.fsync_dir(_above(path))
-    except OSError:
-        with suppress(OSError):
-            storage.rmdir(path)
-        raise
+    with in_turn(parent):
+        if storage.exists(path):
+            return
+        make_dirs(storage, parent)
+        storage.mkdir(path)
+        try:
+            storage.fsync_dir(_above(path))
+        except OSError:
+            with suppress(OSError):
+                storage.rmdir(path)
+            raise
 
 
 def make_root(storage: Storage, path: str) -> None:

@@ -88,6 +88,7 @@ class PartitionLog:
         "is_closed",
         "is_half_known",
         "is_superseded",
+        "is_unmarked",
         "log_start_offset",
         "manifest",
         "on_damage",
@@ -180,6 +181,8 @@ class PartitionLog:
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
         says so once: a second sync would succeed over it, so there is none."""
         self.sync_failed = False
+        self.is_unmarked = False
+        """Whether a sync failed, and the disk has not taken the mark that says so."""
         self.is_half_known = False
         """Whether an append ended between its write and what is known of its producer."""
         self.swap_failed = False
@@ -345,6 +348,8 @@ class PartitionLog:
                 header.records_count,
                 max_timestamp,
             )
+        except NoDescriptor:
+            raise  # before anything was written
         except BaseException:  # whatever it is, bytes may be there that nobody counts
             segment.is_half_written = True
             raise
@@ -386,6 +391,8 @@ class PartitionLog:
                 segment.add(run, offsets[0], offsets[1], records, max_timestamps[0])
             else:
                 segment.add_run(run, sizes, counts, max_timestamps, offsets)
+        except NoDescriptor:
+            raise  # before anything was written
         except BaseException:  # whatever it is, bytes may be there that nobody counts
             segment.is_half_written = True
             raise
@@ -423,6 +430,12 @@ class PartitionLog:
             or last_offset - segment.base_offset > OFFSET_SPAN_MAX
         )
 
+    def know(self, producers: ProducerTable) -> None:
+        """Take over what is known of producers while the log is opened."""
+        self.producers = producers
+        for segment in (*self.rotating, self.active):
+            segment.opened_before = producers.transactions.open.copy()
+
     def roll(self, now_ms: int) -> None:
         """Go on in the next segment.  The caller holds append_lock.  Raises OSError."""
         old = self.active
@@ -441,6 +454,7 @@ class PartitionLog:
             leader_epoch=self.leader_epoch,
             name_is_durable=taken.name_is_durable,
         )
+        active.opened_before = self.producers.transactions.open.copy()
         self.open_logs.add(self)
         with self.state_lock:
             self.rotating = [*self.rotating, old]
@@ -501,11 +515,14 @@ class PartitionLog:
         if not self.sync_lock.acquire(blocking=waits):
             return
         try:
-            if self.sync_failed or self.is_over or self.is_in_place():
+            if self.sync_failed or self.is_over:
                 return
-            with self.state_lock:  # what was sealed meanwhile may have been deleted since
-                unsealed = [*self.rotating, self.active]
-            away = next((one for one in unsealed if not one.is_in_place()), None)
+            if self.is_in_place():
+                away = self._overwritten()
+            else:
+                with self.state_lock:  # what was sealed meanwhile may have been deleted since
+                    unsealed = [*self.rotating, self.active]
+                away = next((one for one in unsealed if not one.is_in_place()), None)
             if away is None or self.is_over:
                 return
             exc = _away(away)
@@ -537,6 +554,16 @@ class PartitionLog:
         """Whether the files of segments that are not sealed yet are where the next opening looks
         for them, and as long as they were.  Blocking."""
         return all(one.is_in_place() for one in (*self.rotating, self.active))
+
+    def _overwritten(self) -> ActiveSegment | None:
+        """The segment that is written to, if its file is longer than what was written: somebody has
+        put something else into it.  Where an append goes on the next look tells."""
+        if not self.active.is_longer or not self.append_lock.acquire(blocking=False):
+            return None
+        try:
+            return self.active if self.active.is_longer else None
+        finally:
+            self.append_lock.release()
 
     def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
         """Make durable what has to be before the content of these is.  Raises OSError."""
@@ -575,7 +602,7 @@ class PartitionLog:
 
     def _mark_unsynced(self) -> None:
         """Tell the next process, should it come before this one has written all of it anew."""
-        mark_unsynced(self.storage, self.paths, self.log_end_offset)
+        self.is_unmarked = not mark_unsynced(self.storage, self.paths, self.log_end_offset)
 
     # Who holds what
 

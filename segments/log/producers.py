@@ -320,6 +320,37 @@ class ProducerTable:
             for producer_id, known in self._producers.items()
         }
 
+    def below(self, begin: int, found: "ProducerTable") -> dict[int, Producer]:
+        """Those that had batches below `begin`, as of these.
+
+        found: what a log that was opened again says.  Whose last batches are none of these is taken
+        at its word, as there, or where it is not known there.
+        """
+        producers: dict[int, Producer] = {}
+        for producer_id, known in self._producers.copy().items():
+            batches = tuple(one for one in known.batches if one.base_offset < begin)
+            resumes = known.resumes
+            if len(batches) < len(known.batches):
+                said = found.get(producer_id)
+                resumes |= said is None or said.resumes
+            if batches:
+                producers[producer_id] = known._replace(batches=batches, resumes=resumes)
+        return producers
+
+    def fenced(self, begin: int, found: "ProducerTable") -> dict[int, Producer]:
+        """The others whose epoch `found` has not seen: of the marker that began it, or of batches
+        that are lost.  An epoch does not go back."""
+        producers: dict[int, Producer] = {}
+        for producer_id, known in self._producers.copy().items():
+            said = found.get(producer_id)
+            is_new = said is None or said.epoch < known.epoch
+            if is_new and not any(one.base_offset < begin for one in known.batches):
+                resumes = known.resumes or len(known.batches) > 0
+                producers[producer_id] = known._replace(
+                    batches=(), marked_ms=known.last_ms, resumes=resumes
+                )
+        return producers
+
     def rows(self) -> Iterable[tuple[int, Producer]]:
         """What is known, by producer id; copied at once, so also beside who changes it."""
         copied = self._producers.copy()

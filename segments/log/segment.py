@@ -59,6 +59,7 @@ class ActiveSegment:
         "next_offset",
         "number",
         "offsets",
+        "opened_before",
         "path",
         "pins",
         "positions",
@@ -103,6 +104,9 @@ class ActiveSegment:
         self.builder = BlockBuilder(base_offset, interval)
         self.pins = 0
         self.retired = False
+        self.opened_before: dict[int, int] = {}
+        """By producer, the first offset of the transactions that were open when it was begun, or
+        when its log was opened."""
         self.is_half_written = False
         """Whether a write failed on its way: its file may be longer then, and nothing is written
         into it any more."""
@@ -170,6 +174,18 @@ class ActiveSegment:
             return found == size
         # Somebody may have opened it meanwhile, and written; and closed it again.
         return self.is_half_written or self.file is not None or self.size > size
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether its file, which is open, has more than was written to it.  True beside an append
+        as well, for who does not hold append_lock.  Blocking."""
+        size, file = self.size, self.file
+        if file is None or self.is_half_written:
+            return False
+        try:
+            return file.size() > size
+        except OSError:
+            return False  # parked meanwhile, or the disk does not say
 
     def unused(self) -> list[StorageFile]:
         """Its file, for who closes or keeps it; none where nobody opened it, or somebody reads."""

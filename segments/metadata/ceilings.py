@@ -16,6 +16,7 @@ in blocks, durably, before any of a block is acknowledged; the high watermark ne
 | end is synced and idle for IDLE_MS | end, SETTLED | the next append, for one event |
 | clean close | end, SETTLED | the close |
 | a sync failed, and acknowledged bytes are not there any more | as it is, IN_DOUBT | nobody |
+| ... and the disk takes no mark of it (files/unsynced.py) | the same | nobody |
 | half of the block is used, or was, before that is over | end + BLOCK, IN_DOUBT | as above |
 | they are after all, when that is looked at again | as it is | nobody |
 

@@ -84,6 +84,11 @@ class TopicMeta:
     epoch: int
 
 
+def machine_of(boot_id: str) -> str:
+    """Of a boot id that may name a disk, the part about the machine."""
+    return boot_id.partition(" ")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """The state."""
@@ -190,10 +195,12 @@ class Metadata:
         return replace(self, epochs=self.epochs.with_rows(higher))
 
     def with_boot(self, boot_id: str) -> "Metadata":
-        """In this boot of the machine.  Without an id it is another one than any before."""
+        """In this boot of the machine.  Without an id it is another one than any before; an id that
+        names no disk, as before 0.5.10, is of all disks of its boot."""
         if boot_id and boot_id == self.boot_id:
             return self
-        return replace(self, boot_id=boot_id, boot=self.boot + 1)
+        is_same = boot_id and machine_of(boot_id) == self.boot_id
+        return replace(self, boot_id=boot_id, boot=self.boot + (0 if is_same else 1))
 
     # What is stored
 

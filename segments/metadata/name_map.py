@@ -49,6 +49,9 @@ class NameMap(Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         return self._buckets[_place(name)][name]
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._buckets[_place(name)]
+
     def __iter__(self) -> Iterator[str]:
         for bucket in filter(None, self._buckets):
             yield from bucket

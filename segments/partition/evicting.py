@@ -19,6 +19,7 @@ from ..errors import LogClosed
 from ..log.deleting import compact_manifest, evict_due, unlink_doomed
 from ..log.partition_log import PartitionLog
 from ..log.retention import Eviction, due
+from ..told_once import ToldOnce
 
 log = structlog.get_logger()
 
@@ -62,6 +63,7 @@ class Evicting:
         "_log",
         "_now_ms",
         "_owner",
+        "_told",
     )
 
     def __init__(
@@ -80,6 +82,7 @@ class Evicting:
         self._now_ms = now_ms
         self._asked = AskedOnce()
         self._age_ms: int | None = None
+        self._told = ToldOnce()
 
     def look_at_ages(self, age_ms: int | None) -> None:
         """What is sealed next is measured by this time, too."""
@@ -117,8 +120,10 @@ class Evicting:
         except LogClosed:
             return
         except OSError as exc:
-            log.warning("segments_not_evicted", path=opened.paths.folder, error=str(exc))
+            if self._told.is_new(exc):  # it is tried again in each round
+                log.warning("segments_not_evicted", path=opened.paths.folder, error=str(exc))
             return
+        self._told.is_over()
         if eviction is not None:
             self._evicted.add(eviction)
         if eviction is not None and eviction.reason is not None:

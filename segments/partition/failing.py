@@ -31,10 +31,11 @@ from ..errors import (
     PartitionRefused,
     StorageError,
 )
+from ..files.unsynced import Unmarked
 from ..log.partition_log import PartitionLog
 from ..log.salvaging import Retry, check_promised, salvage
 from ..log.sealing import close_log
-from ..recovery.producer_replay import replay_transactions
+from ..recovery.producer_replay import replay_behind
 from ..settings.topic_config import OnCorruption
 from .partition_view import PartitionView
 
@@ -114,6 +115,10 @@ class FailingPartition(PartitionView, ABC):
         for the next process."""
 
     @abstractmethod
+    def _trust_end(self) -> None:
+        """All that was promised is there, and in new files: the same is taken back."""
+
+    @abstractmethod
     def _tell_failure(self, error: StorageError) -> None:
         """Nothing is written any more, and this is why: whoever waits hears it."""
 
@@ -143,8 +148,10 @@ class FailingPartition(PartitionView, ABC):
             )
             self._call_soon(lambda: self._tell_failure(error))
             self._ask_attention()
-        elif isinstance(self.read_only, PartitionRefused) and self._log.sync_failed:
-            self._doubt_end()  # nobody looks what is left before an operator has looked
+        is_refused = isinstance(self.read_only, PartitionRefused)
+        if self._log.is_unmarked or (is_refused and self._log.sync_failed):
+            # The next process would not know, or nobody looks before an operator has looked.
+            self._doubt_end()
         return self.read_only
 
     def _notice_failure(self) -> None:
@@ -235,6 +242,7 @@ class FailingPartition(PartitionView, ABC):
             with _ONE_AT_A_TIME, opened.seal_lock, opened.append_lock:
                 if opened.sync_failed and not opened.is_closed:
                     salvage(opened, max(promised, self.high_watermark))
+                    self._trust_end()
                 elif not opened.is_closed:
                     check_promised(opened, max(promised, self.high_watermark))
         except (OSError, CorruptSegment) as exc:
@@ -268,6 +276,8 @@ class FailingPartition(PartitionView, ABC):
         except Exception as exc:
             # Retention goes on in `old` on a full disk.
             cause = exc.__cause__
+            if isinstance(cause, Unmarked):
+                self._doubt_end()  # the next process would not know
             if opened is None and isinstance(cause, OSError) and cause.errno not in PASSING_ERRNOS:
                 old.doubt(cause)
             else:
@@ -280,15 +290,14 @@ class FailingPartition(PartitionView, ABC):
 
 
 def _know(opened: PartitionLog, old: PartitionLog, *, is_all_there: bool) -> None:
-    """Take over what was known in memory of producers, or of transactions alone: of damage in what
-    is sealed the files say less, and a repair, or the disk, may bring that back.
+    """Take over what was known in memory of producers and their transactions, all of it or of what
+    is sealed: of damage in that the files say less, and a repair, or the disk, may bring that back.
 
     A copy: who is busy with `old` yet changes its own, under the lock of that.
 
     is_all_there: what was not sealed is as it was written.  Raises CorruptSegment, OSError.
     """
     if is_all_there and opened.log_end_offset == old.log_end_offset and not old.is_half_known:
-        opened.producers = old.producers.copy()
-        return
-    begin = (*old.rotating, old.active)[0].base_offset
-    replay_transactions(opened, old.producers.transactions, begin)
+        opened.know(old.producers.copy())
+    else:
+        replay_behind(opened, old)

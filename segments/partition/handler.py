@@ -445,26 +445,34 @@ class DiskHandler(MendingPartition):
 
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew(opened)
-        if (ceiling := self._reserved) is not None:
-            ceiling.trust()
+        self._trust_end()
         self._left = None
         self.vouch_for_found(opened)  # so that it is known when its file goes
-        self._journaling.say_end()  # at once: a class without frames has no BARRIER either
+        self.say_end()  # a class without frames has no BARRIER either
 
     def vouch_for_found(self, opened: PartitionLog | None = None) -> None:
         """An opening has synced all that it found: have the WAL say so with its next group, unless
         the manifest does.  Else what a disk loses of it later would pass for a torn write.
 
-        opened: the log; None: the present one.
+        opened: the log; None: the present one.  `say_end` has that group written.
         """
         found = self._log if opened is None else opened
         end_offset = found.recovery_point
         if end_offset > 0 and found.checkpointed != end_offset and not found.is_new:
             self._vouch(found, end_offset)
 
+    def say_end(self) -> None:
+        """Have what is vouched for written now, if the WAL has not said it before: others may be
+        told of what an opening has found, and give no group a reason."""
+        self._journaling.say_end()
+
     def _doubt_end(self) -> None:
         if (ceiling := self._reserved) is not None:  # else the WAL has it
             ceiling.doubt()
+
+    def _trust_end(self) -> None:
+        if (ceiling := self._reserved) is not None:
+            ceiling.trust()
 
     def find_loss(self) -> int | None:
         """Below which offset something may be gone that was acknowledged before a sync that failed;

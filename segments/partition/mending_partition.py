@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
-from ..disk.storage import NO_DESCRIPTORS, is_cut_off
+from ..disk.storage import NO_DESCRIPTORS, has_changed
 from ..errors import (
     CorruptSegment,
     OffsetOutOfRange,
@@ -149,10 +149,11 @@ class MendingPartition(FailingPartition):
         return mended.is_whole
 
     def mend_missing(self, since: int) -> bool:
-        """Repair the sealed segments from number `since` on whose files are away, or were cut off;
-        whether all are whole now.  Not where the write-ahead log cannot be read.  Blocking."""
+        """Repair the sealed segments from number `since` on whose files are away, or of another
+        length; whether all are whole now.  Not where the write-ahead log cannot be read.
+        Blocking."""
         opened = self._log
-        away = [opened.paths.log(row.number) for row in _cut_off(opened, since)]
+        away = [opened.paths.log(row.number) for row in _changed(opened, since)]
         problems = [CorruptSegment(path, 0, "the file is not whole") for path in away]
         mended = [self._mend(problem, self._put_back) for problem in problems]
         return all(mended)
@@ -160,7 +161,7 @@ class MendingPartition(FailingPartition):
     def _put_back_missing(self, opened: PartitionLog, since: int) -> None:
         """What the write-ahead log has of such segments put back, of a log that is to be opened
         again: nothing is repaired in it any more.  Under its seal_lock.  Raises OSError."""
-        for row in _cut_off(opened, since):
+        for row in _changed(opened, since):
             put_back(opened, row, lambda *seen: self._put_back(opened, *seen), self._report)
 
     @abstractmethod
@@ -219,10 +220,11 @@ class MendingPartition(FailingPartition):
                 log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 
 
-def _cut_off(opened: PartitionLog, since: int) -> list[Row]:
-    """The sealed segments from number `since` on whose files are away, or were cut off."""
+def _changed(opened: PartitionLog, since: int) -> list[Row]:
+    """The sealed segments from number `since` on whose files are away, or not as long as they
+    were."""
     return [
         row
         for row in opened.sealed_since(since)
-        if is_cut_off(opened.storage, opened.paths.log(row.number), row.size)
+        if has_changed(opened.storage, opened.paths.log(row.number), row.size)
     ]

@@ -126,6 +126,7 @@ def open_log(
         opened = opening.assemble(caches)
         opened.damage = damage
         replay_producers(opened)
+        opened.know(opened.producers)
         opened.producers.loaded()
         if len(opening.unsealed) > 1:
             seal(opened)

@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import structlog
 
-from segbroker.protocol.batch_layout import HEADER_SIZE, TRANSACTIONAL_BIT
+from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.record_batch import BatchHeader, GapReason, gap_reason, read_header
 
 from ..decisions import Epochs, Tail, scan
@@ -36,6 +36,7 @@ from ..errors import CorruptSegment
 from ..files.manifest import Row
 from ..log.partition_log import PartitionLog
 from ..log.producers import ProducerTable, decode_producers
+from ..log.segment import ActiveSegment
 from ..log.transaction_index import TransactionIndex
 from ..names import LogPaths
 from .identity import own_index
@@ -91,35 +92,39 @@ def replay_producers(opened: PartitionLog) -> None:
         table.lose_front()
 
 
-def replay_transactions(opened: PartitionLog, before: TransactionIndex, begin: int) -> None:
-    """Set those of `opened.producers`: below `begin` by what was known before it was opened, of
-    whatever cannot be read as well, and from there on by the log.
+def replay_behind(opened: PartitionLog, old: PartitionLog) -> None:
+    """What a log knows of producers that was `old` before it was opened again: of what was sealed
+    by then as it was known, of damage in it as well, and from there on as the log says.
 
-    What was committed since is not known any more: one is open that has no marker in the log, and
-    was not aborted below `begin`.  Raises CorruptSegment, OSError.
+    Raises CorruptSegment, OSError.
     """
-    found = opened.producers.transactions.open
-    aborted = [one for one in before.aborted if one.last_offset < begin]
-    ended = {
-        one.producer_id
-        for one in aborted
-        if one.first_offset <= found.get(one.producer_id, -1) <= one.last_offset
-    }
-    known = [(one.producer_id, one.first_offset) for one in before.aborted[len(aborted) :]]
-    said = [(one, first) for one, first in found.items() if one not in ended]
-    # The last word counts.  What began further on is another transaction of its producer.
-    still = {one: first for one, first in (*said, *known, *before.open.items()) if first < begin}
-    transactions = TransactionIndex(dict(sorted(still.items(), key=itemgetter(1))), aborted)
+    first = (*old.rotating, old.active)[0]
+    begin, before, found = first.base_offset, old.producers, opened.producers
+    transactions = _open_below(first, before.transactions)
+    below = before.below(begin, found)
+    known = ProducerTable(below.copy(), transactions)
     for one in _batches(opened, begin):
-        if (
-            one is not None
-            and one[0].attributes & TRANSACTIONAL_BIT
-            and one[0].base_offset >= begin
-        ):
+        if one is not None and one[0].producer_id >= 0 and one[0].base_offset >= begin:
             header, batch = one
-            transactions.apply(header, header.base_offset, batch)
+            known.apply(header, header.base_offset, batch)
     transactions.forget_before(opened.log_start_offset)
-    opened.producers.transactions = transactions
+    recalled = {one: row for one, row in known.rows() if one in below}
+    producers = dict(found.rows()) | recalled | before.fenced(begin, found)
+    opened.know(ProducerTable(producers, transactions))
+
+
+def _open_below(first: ActiveSegment, before: TransactionIndex) -> TransactionIndex:
+    """The transactions as of the beginning of the first segment that was not sealed.
+
+    What has ended since was open then.  Whatever was committed between that and the opening of the
+    log is not known any more; its marker was durable by then, and says nothing new.
+    """
+    begin = first.base_offset
+    aborted = [one for one in before.aborted if one.last_offset < begin]
+    since = [(one.producer_id, one.first_offset) for one in before.aborted[len(aborted) :]]
+    rows = (*since, *first.opened_before.items())
+    still = {one: first_offset for one, first_offset in rows if first_offset < begin}
+    return TransactionIndex(dict(sorted(still.items(), key=itemgetter(1))), aborted)
 
 
 def _batches(opened: PartitionLog, end: int) -> Iterator[_Found | None]:

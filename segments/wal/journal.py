@@ -492,7 +492,8 @@ class Wal:
         return sum((shard.sync_times.histogram() for shard in self._shards), start=NO_SYNCS)
 
     def stop(self) -> None:
-        """Write what is queued and end the threads; nothing is written any more."""
+        """Write what is queued and end the threads.  Events are written yet, in the thread of who
+        brings them, as long as no other file is needed."""
         for shard in self._shards:
             shard.close()
         for keeper in (self._maker, self._checkpointer):

@@ -208,6 +208,7 @@ class Shard:
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         self._taken: list[Item | None] = []
         """Out of the queue and not settled yet; the writer's."""
+        self._has_ended = False
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -456,11 +457,14 @@ class Shard:
         self.supply.prepare_soon()  # there is room for another
 
     def close(self) -> None:
-        """Write what is queued, end the thread, close the files; they stay as they are."""
+        """Write what is queued and end the thread.  Who puts something in from then on is the
+        writer, as long as the file has room: another would ask for a checkpoint of logs that are
+        being closed."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
+        self._has_ended = True
 
     def release(self) -> None:
         """Close every descriptor."""
@@ -671,6 +675,8 @@ class Shard:
 
     def _roll(self, frame: Frame) -> WalFile:
         """The next file; the active one is full.  Raises OSError."""
+        if self._has_ended:
+            raise OSError(errno.ENOSPC, "a WAL that has ended goes on in no other file")
         began = self._inline_budget.now()
         try:
             following = self.supply.next_file()

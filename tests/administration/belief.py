@@ -46,6 +46,9 @@ class Change(ABC, Generic[S]):
     """Whether it may be in force though the answer is a failure: it is stored, and something else
     failed behind it."""
 
+    nothing_there: int | None = None
+    """The answer that there is nothing to take away, nor behind a crash."""
+
     def __init__(self) -> None:
         self.code: int | None = None
         """The answer; None: there is none."""
@@ -116,7 +119,8 @@ def _done(change: Change[S], state: S, is_loose: bool, what_failed_lurks: bool) 
     if change.is_in_doubt:
         may_have = change.code is None or what_failed_lurks or change.may_hold
         return [state, *(after for after, code in outcomes if may_have and not code)]
-    if change.code and (is_loose or what_failed_lurks):
+    lurks = what_failed_lurks and change.code != change.nothing_there
+    if change.code and (is_loose or lurks):
         return [state]  # because of one beside it that then failed, or of what nobody sees
     return [after for after, code in outcomes if code == change.code]
 

@@ -66,9 +66,6 @@ class Put(Change[Values]):
     def __init__(self, register: "Register", parts: Parts, *, whole: bool) -> None:
         super().__init__()
         self.register = register
-        self.is_void = False
-        """Whether it was answered that there was nothing to do: of what may come true at a crash
-        it takes nothing."""
         self.parts = parts
         self.whole = whole
 
@@ -122,8 +119,6 @@ class Register(Subject[Values]):
 
 
 def changed(state: Values, put: Put) -> Values:
-    if put.is_void:
-        return state
     found = {} if put.whole else dict(state)
     for name, value in put.parts.items():
         found.pop(name, None)
@@ -282,7 +277,6 @@ class Rules(Register):
             )
             gone = security.DeleteAclsRequest(filters=[rule])
             (found,) = (await client.ask(gone, security.DeleteAclsResponse, 3)).filter_results
-            put.is_void = not found.matching_acls
             failed = [acl.error_code for acl in found.matching_acls if acl.error_code]
             return found.error_code or (failed[0] if failed else 0)
         made = security.CreateAclsRequestCreation(
@@ -329,6 +323,11 @@ class User(Register):
     def __init__(self, user: str, lives: Lives, clients: int) -> None:
         super().__init__(f"user {user}", lives, clients)
         self.user = user
+
+    def draw(self, random: Random) -> Put:
+        put = super().draw(random)
+        put.nothing_there = ErrorCode.RESOURCE_NOT_FOUND
+        return put
 
     def outcomes(self, state: Values, put: Put) -> Sequence[tuple[Values, int]]:
         there = dict(state)

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from ..simulation.process import Process
+from ..simulation.strikes import is_there
 from ..simulation.wire import connected
 from ..simulation.world import World
 from ..support.wire_client import Closed, WireClient
@@ -163,10 +164,6 @@ class Subject(ABC, Generic[S]):
         async with self.lives.client(process, self.name) as client:
             await trio.sleep(self.random.choice((0.0, self.random.uniform(0, 0.01))))
             change.code = await change.ask(client)
-
-
-def is_there(process: Process) -> bool:
-    return process.mount.alive and not process.ended.is_set()
 
 
 async def answered(call: Awaitable[None], what: str) -> None:

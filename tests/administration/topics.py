@@ -135,6 +135,8 @@ class Delete(Change[State]):
         super().__init__()
         self.topic = topic
         self.topic_id = topic_id
+        if topic_id is None:
+            self.nothing_there = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def __str__(self) -> str:
         return f"delete {self.topic_id or 'by name'}"
@@ -283,6 +285,8 @@ class Commit(Change[State]):
 
 class Forget(Change[State]):
     """OffsetDelete, or DeleteGroups."""
+
+    nothing_there = ErrorCode.GROUP_ID_NOT_FOUND
 
     def __init__(self, topic: str, *, whole: bool) -> None:
         super().__init__()

@@ -249,7 +249,7 @@ async def test_who_changes_rules_or_quotas_is_in_the_log_also_when_it_is_gone(
         assert line["asked_from"] == ALICE
 
 
-async def test_which_users_have_changed_is_in_the_log_also_when_others_could_not_be(
+async def test_which_users_have_changed_is_told_and_in_the_log_also_when_others_could_not_be(
     events: Events,
 ) -> None:
     """Who is set is written before who is deleted; of one user both are one change."""
@@ -273,16 +273,17 @@ async def test_which_users_have_changed_is_in_the_log_also_when_others_could_not
         async def alter_user(
             *upserted: security.AlterUserScramCredentialsRequestUpsertion,
             deleted: Sequence[security.AlterUserScramCredentialsRequestDeletion] = (),
-        ) -> int:
+        ) -> dict[str, int]:
             request = security.AlterUserScramCredentialsRequest(
                 deletions=list(deleted), upsertions=list(upserted)
             )
             reply = await client.ask(request, security.AlterUserScramCredentialsResponse, 0)
-            return reply.results[0].error_code
+            return {row.user: row.error_code for row in reply.results}
 
-        assert await alter_user(*upsertions[:2]) == 0
+        assert await alter_user(*upsertions[:2]) == {"carol": 0, "dave": 0}
         disk.refused = b"user_unset"
-        assert await alter_user(upsertions[2], deleted=deletions) == T56
+        found = await alter_user(upsertions[2], deleted=deletions)
+        assert found == {"carol": 0, "dave": T56}
         content = broker.core.authentication.content
         assert {1} == set(credentials_of(content, "dave"))
         assert {2} == set(credentials_of(content, "carol"))

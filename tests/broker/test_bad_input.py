@@ -68,6 +68,9 @@ async def test_what_is_not_the_protocol_ends_its_connection_alone(
         await assert_others_are_served(broker)
 
 
+PROXY = "the PROXY protocol, which a load balancer in front has to leave out"
+
+
 @pytest.mark.parametrize(
     ("data", "what"),
     [
@@ -76,6 +79,8 @@ async def test_what_is_not_the_protocol_ends_its_connection_alone(
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP/2 request"),
         (bytes.fromhex("16030100 fa010000f60303") + bytes(250), "a TLS handshake"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "an SSH greeting"),
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\n", PROXY),
+        (b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c", PROXY),
     ],
 )
 @pytest.mark.parametrize("listeners", ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"])

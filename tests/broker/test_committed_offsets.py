@@ -92,6 +92,32 @@ async def test_a_commit_that_was_answered_survives_a_power_cut() -> None:
         assert await stands(client, None) == {("t", 0): 8}
 
 
+async def test_a_commit_that_was_refused_is_gone_for_good_once_its_group_is_not_there() -> None:
+    """It may be on the disk: a group that was deleted to begin anew would go on from it."""
+    disk = GatedStorage()
+    rows = [OffsetDeleteRequestPartition(partition_index=0)]
+    offsets = OffsetDeleteRequest(
+        group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=rows)]
+    )
+
+    async def deleted(client: WireClient) -> set[int]:
+        group = DeleteGroupsRequest(groups_names=["g"])
+        of_group = await client.ask(group, DeleteGroupsResponse, 2)
+        of_offsets = await client.ask(offsets, OffsetDeleteResponse, 0)
+        return {of_group.results[0].error_code, of_offsets.error_code}
+
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        disk.sync_error = OSError(errno.EIO, "planted")
+        assert await commit(client, "t", 7) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await deleted(client) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        disk.sync_error = None
+        assert await deleted(client) == {ErrorCode.GROUP_ID_NOT_FOUND}
+        image = disk.after_kill()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert await stands(client, None) == {}
+
+
 async def test_a_commit_of_many_partitions_with_long_metadata_can_be_read_back() -> None:
     """Were it one event, it would be larger than a start takes, and nothing would be opened."""
     disk = MemoryStorage()

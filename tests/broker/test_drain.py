@@ -26,6 +26,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.committed import CommitRow
 
 from ..support.gated_storage import GatedStorage
+from ..support.group_names import group_names
 from ..support.wire_client import Closed, connect, fetch_request, values
 from ..support.wire_consumers import joining
 from ..support.wire_groups import WireMember
@@ -285,7 +286,7 @@ async def test_groups_that_are_deleted_when_the_broker_ends_keep_what_was_not_de
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ]
     async with broker_on(disk, 1) as (broker, (client,)):
-        assert broker.core.groups.names() == {"g"}
+        assert group_names(broker.core.groups) == {"g"}
         member.client = client
         assert await member.beat() == 0
         assert await stands(client, "t") == {("t", 0): 3}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+from segbroker.broker.failed_changes import FailedChanges
 from segbroker.broker.groups.kept_sizes import KeptSizes
 from segbroker.broker.groups.kept_streams import KeptStreams
 from segbroker.broker.groups.member_epochs import LEAVE
@@ -36,7 +37,7 @@ class Disk:
 
 def started(disk: Disk) -> tuple[KeptStreams, KeptSizes]:
     sizes = KeptSizes(disk.event_size_max)
-    return KeptStreams(cast("DiskManager", disk), sizes, lambda: None), sizes
+    return KeptStreams(cast("DiskManager", disk), sizes, lambda: None, FailedChanges()), sizes
 
 
 def test_an_event_holds_what_changed_and_the_topology_once() -> None:

@@ -410,6 +410,34 @@ async def test_who_stops_in_the_middle_of_a_large_request_does_not_stop_others(
         assert line["limit_ms"] == config.request_wait_ms // 2
 
 
+async def test_a_first_request_that_waits_for_room_is_not_late(events: Events) -> None:
+    async with (
+        serving(request_bytes_max=1 << 20) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as late,
+    ):
+        await first.create("t")
+        await first.send_bytes(HALF_OF_ONE)
+        await becomes(lambda: broker.half_request_bytes >= len(HALF_OF_ONE))
+        config, admission = broker.core.config, broker._admission
+        assert admission is not None
+        codes: list[int] = []
+
+        async def produce() -> None:
+            codes.append((await late.produce("t", bytes(300_000))).error_code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            await becomes(lambda: admission.half.is_waited_for("127.0.0.1"))
+            much_later = trio.current_time() + config.handshake_timeout_ms / 1000 + 1
+            for one in broker._connections:
+                if not one.is_settled:
+                    watchdog.look(config, one, much_later)
+            await first.stream.aclose()
+        assert codes == [0]
+    assert not events.named("handshake_timed_out")
+
+
 async def test_who_waits_for_the_room_of_its_address_closes_nobody_of_another(
     events: Events,
 ) -> None:

@@ -1,5 +1,6 @@
 """Logins: who gets in, what a stranger may ask, and what is not given away."""
 
+import errno
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,6 +12,7 @@ from trio.testing import MockClock
 from segbroker.broker.access import authentication
 from segbroker.broker.access.authentication import CHECKS_MAX
 from segbroker.broker.configuration.config import InvalidConfig, merge
+from segbroker.broker.connections import connection as connection_module
 from segbroker.broker.loop import large_requests
 from segbroker.broker.loop.address_threads import AddressThreads
 from segbroker.broker.peers.sasl import LOGIN_FRAME_BYTES_MAX
@@ -311,6 +313,63 @@ async def test_a_login_that_does_not_come_is_not_waited_for(events: Events) -> N
     assert events.named("handshake_timed_out")
 
 
+async def test_a_login_that_waits_for_the_broker_is_not_late(
+    mock_clock: MockClock, events: Events
+) -> None:
+    mock_clock.rate = 1
+    async with (
+        guarded(handshake_timeout_ms=60_000) as broker,
+        trio.open_nursery() as nursery,
+        checkers_busy(broker) as checks,
+    ):
+        nursery.start_soon(log_in_from, "127.0.0.1", broker, "wonderland")
+        await becomes(lambda: len(checks) == 1)
+        async with connect(broker.address) as later:
+            await becomes(lambda: broker.connections == 2)
+            mock_clock.jump(60)
+            with pytest.raises(Closed):
+                await later.receive_frame()
+    assert len(events.named("handshake_timed_out")) == 1
+
+
+async def test_logins_that_wait_for_the_broker_keep_their_places(events: Events) -> None:
+    """A fleet that comes back, each from an address of its own; also where the limit is lowered."""
+    fleet = [f"127.0.0.{n}" for n in range(1, 6)]
+    async with (
+        guarded(handshakes_max=len(fleet)) as broker,
+        trio.open_nursery() as nursery,
+        checkers_busy(broker) as checks,
+    ):
+        for host in fleet:
+            nursery.start_soon(log_in_from, host, broker, "wonderland")
+        await becomes(lambda: len(checks) == len(fleet))
+        for limit in (len(fleet), 2):
+            async with connect(broker.listeners[1].bound) as admin:
+                assert await alter(admin, "1", handshakes_max=str(limit)) == (0, None)
+            for host in (fleet[0], "127.0.0.6"):
+                with pytest.raises((Closed, OSError)):
+                    async with connect_from(host, broker) as late:
+                        await late.receive_frame()
+    assert len(events.named("handshake_crowded_out")) == 4
+
+
+async def test_who_keeps_the_broker_waiting_for_long_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with guarded(handshakes_max=1) as broker, connect(broker.address) as slow:
+        monkeypatch.setattr(connection_module, "PATIENCE_S", 3600.0)
+        assert (await choose(slow, "PLAIN")).error_code == 0
+        with pytest.raises((Closed, OSError)):
+            async with connect(broker.address) as late:
+                await late.receive_frame()
+        monkeypatch.setattr(connection_module, "PATIENCE_S", 0.0)
+        async with connect(broker.address) as late:
+            assert (await log_in(late)).error_code == 0
+            assert await is_served(late)
+        with pytest.raises(Closed):
+            await slow.receive_frame()
+
+
 async def test_a_crowd_of_strangers_crowds_out_itself(events: Events) -> None:
     async with guarded(handshakes_max=5) as broker, connect(broker.address) as known:
         await log_in(known)
@@ -327,12 +386,12 @@ async def test_a_crowd_of_strangers_crowds_out_itself(events: Events) -> None:
     assert len(events.named("handshake_crowded_out")) >= 45
 
 
-async def test_a_crowd_from_one_address_crowds_out_nobody_of_another() -> None:
+async def test_a_crowd_from_one_address_crowds_out_nobody_of_another(events: Events) -> None:
     """Who is far away needs a while for the five messages of a login."""
     async with guarded(handshakes_max=5) as broker, connect_from("127.0.0.2", broker) as slow:
         assert (await choose(slow, "PLAIN")).error_code == 0
         strangers = [await trio.open_tcp_stream(*broker.address) for _ in range(50)]
-        await becomes(lambda: broker.core.counters.connections == 51)
+        await becomes(lambda: len(events.named("handshake_crowded_out")) == 46)
         assert (await prove(slow, encode_plain("alice", "wonderland"))).error_code == 0
         assert await is_served(slow)
         for stranger in strangers:
@@ -556,6 +615,21 @@ async def delete(client: WireClient, user: str, *mechanisms: int) -> int:
         0,
     )
     return reply.results[0].error_code
+
+
+async def test_a_user_that_could_not_be_made_is_gone_for_good_once_told_to_be() -> None:
+    """The event may be on the disk: who deletes the user to be sure is not told that there is
+    none, and finds it behind a kill."""
+    disk = GatedStorage()
+    async with guarded(storage=disk) as broker, connect(broker.listeners[1].bound) as admin:
+        disk.sync_error = OSError(errno.EIO, "planted")
+        assert await set_password(admin, "bob", "builder") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await delete(admin, "bob", 1) == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+        assert await delete(admin, "bob", 1) == ErrorCode.RESOURCE_NOT_FOUND
+        behind = disk.after_kill()
+    async with guarded(storage=behind) as broker, connect(broker.listeners[1].bound) as admin:
+        assert await described(admin, "bob") == [("bob", ErrorCode.RESOURCE_NOT_FOUND, [])]
 
 
 async def test_a_user_that_is_made_can_log_in_also_after_a_restart_until_it_is_deleted() -> None:

@@ -5,8 +5,11 @@ from functools import partial
 import pytest
 import trio
 
+from segbroker.broker.fetching.fetch import FetchSlot
 from segbroker.broker.peers import unanswered
+from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -47,6 +50,41 @@ async def test_every_waiting_fetch_of_a_partition_is_woken() -> None:
         while len(broker.core.deadlines) < 40:
             await trio.lowlevel.checkpoint()
         await client.produce("t", b"v")
+
+
+def _are_waiting(broker: Broker, count: int) -> bool:
+    return len(broker.core.deadlines) == count
+
+
+async def test_who_waits_in_a_topic_that_goes_hears_of_it_whatever_becomes_of_another(
+    monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    ended: list[FetchSlot] = []
+    complete = FetchSlot.complete
+
+    def fails_first(slot: FetchSlot) -> None:
+        ended.append(slot)
+        if len(ended) == 1:
+            raise MemoryError
+        complete(slot)
+
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as a,
+        connect(broker.address) as b,
+    ):
+        await client.create("t")
+        for waiting, reader in enumerate((a, b), 1):
+            await reader.send(fetch_request("t", 0, wait_ms=600_000), 12)
+            await becomes(partial(_are_waiting, broker, waiting))
+        monkeypatch.setattr(FetchSlot, "complete", fails_first)
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000)
+        reply = await client.ask(request, DeleteTopicsResponse, 4)
+        assert reply.responses[0].error_code == 0
+        with trio.fail_after(60):
+            await b.receive(FetchResponse, 12)
+    assert len(events.named("fetch_not_ended")) == 1
 
 
 async def test_without_records_the_wait_ends_with_an_empty_reply() -> None:

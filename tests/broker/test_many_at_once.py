@@ -1,6 +1,6 @@
 """What thousands wait for at once is told, and done, some at a time: others have their turn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from segbroker.broker.apis import later_reply
 from segbroker.broker.fetching.fetch_plan import PlannedRead
 from segbroker.broker.fetching.fetch_reply import FetchReply
+from segbroker.broker.groups import all_names, group_upkeep
 from segbroker.broker.loop import pace
 from segbroker.broker.loop.callbacks import Callbacks
 from segbroker.broker.loop.pool import Lease
@@ -33,6 +34,14 @@ from segbroker.protocol.messages_core import (
     ProduceRequestTopic,
     ProduceResponse,
 )
+from segbroker.protocol.messages_groups import (
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from segbroker.protocol.messages_share_groups import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -41,17 +50,19 @@ from segbroker.protocol.messages_share_groups import (
 )
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.name_map import NameMap
 from segbroker.segments.metadata.transactions import Transaction
 from segbroker.segments.wal.frames import Frame, FrameType
 from segbroker.segments.wal.group import TOLD_AT_ONCE, Group, Request
 
+from ..support.group_names import group_names
 from ..support.steps import calls_of_a_step
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect
 from ..support.wire_consumers import beat, described, joining, read_by
 from ..support.wire_shares import ACCEPT, RELEASE, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import NOW_MS, V1, Tx
-from .conftest import Events, serving
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 
 LATE = ABORTS_AT_ONCE * 5 // 2
 
@@ -123,10 +134,67 @@ async def test_groups_are_taken_up_at_a_start_beside_the_loop(
 
     async def start() -> None:
         async with serving(storage=disk) as broker:
-            assert len(broker.core.groups.names()) == groups
+            assert len(group_names(broker.core.groups)) == groups
 
     calls = await calls_of_a_step(start)
     assert calls < groups * partitions
+
+
+class _Names(trio.abc.Instrument):
+    """How many names of groups are looked at in one step of the loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = self.most = 0
+        real = NameMap.__iter__
+
+        def counted(names: NameMap[object]) -> Iterator[str]:
+            for name in real(names):
+                self.count += 1
+                yield name
+
+        monkeypatch.setattr(NameMap, "__iter__", counted)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count = 0
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.most = max(self.most, self.count)
+
+
+async def test_groups_are_listed_and_looked_after_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be a hundred thousand: their names in one set, or in order, are a tenth of a
+    second."""
+    count, some = 500, 10
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+    monkeypatch.setattr(all_names, "SORTED_AT_ONCE", some)
+    monkeypatch.setattr(group_upkeep, "VISITS_MAX", some)
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        rows = [
+            OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=0, committed_metadata=""
+            )
+        ]
+        topics = [OffsetCommitRequestTopic(name="t", partitions=rows)]
+        for number in range(count):
+            request = OffsetCommitRequest(group_id=f"g{number:03}", member_id="", topics=topics)
+            await client.send(request, 8)
+        for _ in range(count):
+            await client.receive(OffsetCommitResponse, 8)
+        names = _Names(monkeypatch)
+        trio.lowlevel.add_instrument(names)
+        listed = await client.ask(ListGroupsRequest(), ListGroupsResponse, 4)
+        trio.lowlevel.remove_instrument(names)
+        assert [one.group_id for one in listed.groups] == [f"g{n:03}" for n in range(count)]
+        assert names.most <= 200  # what it is reckoned to take is summed so
+        names.count = 0
+        broker.core.groups.keep_house(NOW_MS)
+        assert 0 < names.count <= some + 1
 
 
 async def test_a_produce_of_hundreds_of_partitions_gives_way_after_each(

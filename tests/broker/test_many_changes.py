@@ -27,6 +27,7 @@ from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from ..support.group_names import group_names
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
 from ..support.wire_settings import DELETE_KEY, GROUP, SET_KEY
@@ -227,7 +228,7 @@ async def test_groups_that_are_deleted_together_share_their_syncs() -> None:
         assert [row.group_id for row in reply.results] == [*names, "never", names[0]]
         assert [row.error_code for row in reply.results] == [*[0] * COUNT, gone, gone]
         assert await syncs(client) - before < SYNCS_MAX
-        assert not broker.core.groups.names()
+        assert not group_names(broker.core.groups)
 
 
 async def test_settings_of_many_topics_are_changed_by_a_few_syncs() -> None:

@@ -27,6 +27,7 @@ from segbroker.protocol.messages_quotas import (
     AlterClientQuotasResponse,
 )
 from segbroker.protocol.messages_security import (
+    SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
@@ -37,6 +38,7 @@ from segbroker.protocol.vendor import VendorKey
 from ..support.issuer import EXPECTED, ISSUER, Issuer
 from ..support.wire_client import Closed, WireClient, batch, connect, produce_request
 from .conftest import Events, serving
+from .guarded import connect_from
 from .logins import is_served, prove
 
 
@@ -517,7 +519,7 @@ async def test_a_reading_goes_on_when_who_wanted_it_is_crowded_out(events: Event
     issuer = Issuer()
     gate = threading.Event()
     with issuer.serving() as url:
-        async with guarded(f"{url}/jwks", handshakes_max=1) as broker:
+        async with guarded(f"{url}/jwks", handshakes_max=2) as broker:
             await until_so(lambda: events.named("signing_keys_read") != [])
             assert broker.core.authentication.keys is not None
             broker.core.authentication.keys._tried_at -= 60
@@ -529,7 +531,11 @@ async def test_a_reading_goes_on_when_who_wanted_it_is_crowded_out(events: Event
 
             issuer.answer = slow
             try:
-                async with connect(broker.address) as stranger, trio.open_nursery() as nursery:
+                async with (
+                    connect(broker.address) as elder,
+                    connect(broker.address) as stranger,
+                    trio.open_nursery() as nursery,
+                ):
 
                     async def wait() -> None:
                         with pytest.raises(Closed):
@@ -537,7 +543,13 @@ async def test_a_reading_goes_on_when_who_wanted_it_is_crowded_out(events: Event
 
                     nursery.start_soon(wait)
                     await until_so(lambda: len(issuer.asked) == 2)
-                    async with connect(broker.address) as late:
+                    await choose(elder)
+                    # Both wait for the broker: the younger one makes room for who is elsewhere.
+                    bearer = encode_bearer(issuer.token({"kid": "nobody's"}), {})
+                    await elder.send(SaslAuthenticateRequest(auth_bytes=bearer), 2)
+                    both = list(broker._connections)
+                    await until_so(lambda: not any(one.is_waiting for one in both))
+                    async with connect_from("127.0.0.2", broker) as late:
                         await until_so(lambda: events.named("handshake_crowded_out") != [])
                         gate.set()
                         assert (await log_in(late, issuer.token())).error_code == 0

@@ -1,6 +1,7 @@
 """Rules over the wire: in force when they are durable, found by what they say, bounded in bytes."""
 
 import errno
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 from segbroker.protocol import messages_security as security
 from segbroker.protocol.acls import Operation, PatternType, Permission
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.acls import TEXT_SIZE_MAX, Acl
 
 from ..support.gated_storage import GatedStorage
@@ -165,3 +167,52 @@ async def test_a_change_of_rules_that_is_not_durable_is_told_to_be_none(
             assert (await bob.fetch("t", 0)).error_code == before
     assert not events.named("access_rule_created")
     assert not events.named("access_rule_deleted")
+
+
+async def test_a_rule_that_was_refused_is_gone_for_good_once_nothing_is_left_to_delete() -> None:
+    """Its event may be on the disk: who takes it away to be sure is not told that there is none,
+    and finds it in force behind a kill."""
+    disk = GatedStorage()
+    async with guarded(storage=disk) as broker, connect_from(ALICE, broker) as alice:
+        await allow(broker, rule(ALTER, *OF_CLUSTER))
+        disk.sync_error = OSError(errno.EIO, "planted")
+        right = rule(READ, TOPIC, "t", host=BOB)
+        assert await codes_of_creation(alice, right) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        reply = await alice.ask(deleting(), security.DeleteAclsResponse, 3)
+        (row,) = reply.filter_results
+        if not row.error_code:
+            assert right not in await rules_behind(disk)
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+        assert await deleted(alice) == 0
+        assert right not in await rules_behind(disk)
+
+
+async def rules_behind(disk: MemoryStorage) -> Collection[Acl]:
+    """Which rules there are behind a kill."""
+    async with guarded(storage=disk.after_kill()) as broker:
+        assert broker.core.authorizer is not None
+        return broker.core.authorizer.rules.acls
+
+
+async def test_a_rule_on_its_way_is_waited_for_by_who_deletes_it() -> None:
+    """Who asked for it has given up; it does not come behind the answer that there is none."""
+    disk = GatedStorage()
+    right = rule(READ, TOPIC, "t", host=BOB)
+    async with guarded(storage=disk) as broker, connect_from(ALICE, broker) as alice:
+        await allow(broker, rule(ALTER, *OF_CLUSTER))
+        manager = broker.core.topics.manager
+        events = manager.last_seq
+        disk.syncs.clear()
+        async with trio.open_nursery() as nursery:
+            try:
+                async with connect_from(ALICE, broker) as other:
+                    await other.send(creating(right), 3)
+                    await becomes(lambda: manager.last_seq > events)
+                nursery.start_soon(deleted, alice)
+                await wait_all_tasks_blocked()
+            finally:
+                disk.syncs.set()
+        assert await codes_of_creation(alice, rule(WRITE, TOPIC, "t")) == [0], "behind both"
+        assert broker.core.authorizer is not None
+        assert right not in broker.core.authorizer.rules.acls

@@ -407,4 +407,4 @@ async def test_a_group_whose_first_member_is_refused_does_not_stay(
     async with serving(group_kept_empty_ms=0) as broker, connect(broker.address) as client:
         refused = await beat(client, sharing(rack_id="x" * 2 * member_room.SMALL_MAX))
         assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await becomes(lambda: not broker.core.groups.share_groups.names())
+        await becomes(lambda: not any(broker.core.groups.share_groups.places()))

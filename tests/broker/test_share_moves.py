@@ -18,6 +18,7 @@ from segbroker.segments.metadata import metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
 
 from ..support.gated_storage import GatedStorage
+from ..support.group_names import group_names
 from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_groups import commit_of
 from ..support.wire_shares import ACCEPT, Given, Sharing, set_on_group, topic_id
@@ -166,7 +167,7 @@ async def test_a_group_that_is_put_nowhere_is_none() -> None:
         await client.create("t")
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert codes(await put(client, GROUP, {("t", 9): 0})) == [unknown]
-        assert broker.core.groups.names() == set()
+        assert group_names(broker.core.groups) == set()
 
 
 async def test_more_than_an_event_has_room_for_is_moved_acknowledged_and_forgotten(

@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from segbroker.broker.connections.connection import Connection
+from segbroker.broker.connections.handshakes import SWEEP_PART
 from segbroker.broker.loop import strangers as strangers_module
 from segbroker.broker.loop.strangers import IN_PASS_LEAST, Strangers
 from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
@@ -178,6 +179,31 @@ async def test_behind_many_handshakes_of_an_address_another_one_is_next_but_one(
     assert order.index("127.0.0.2") <= 2
 
 
+async def test_handshakes_that_wait_for_the_broker_keep_their_places(
+    tmp_path: Path, events: Events
+) -> None:
+    """A fleet that comes back is larger than the limit: if who comes had the place of who waits,
+    nobody would be served as long as they come quicker than they are served."""
+    authority, released = Authority(tmp_path), threading.Event()
+    limit, beyond = 5, 20
+
+    def hold() -> None:
+        assert released.wait(60)
+
+    async with protected(authority, handshakes_max=limit) as broker, trio.open_nursery() as nursery:
+        lines = broker.core.strangers
+        nursery.start_soon(lines.shake_hands, "127.0.0.9", hold)
+        with strangers(broker.address, limit) as first:
+            send_at_once(first, hello_of(authority))
+            await becomes(lambda: len(lines._handshakes) == limit)
+            with strangers(broker.address, beyond) as others:
+                send_at_once(others, hello_of(authority))
+                await becomes(lambda: len(events.named("handshake_crowded_out")) == beyond)
+            released.set()
+            for one in first:
+                assert await trio.to_thread.run_sync(one.recv, 1)
+
+
 async def test_of_many_requests_before_a_login_few_are_answered_in_a_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -230,7 +256,7 @@ async def test_of_many_who_ask_for_a_page_one_is_looked_at_in_a_pass() -> None:
 
 
 async def test_at_the_limit_of_logins_a_stranger_costs_no_look_at_all_others(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
     limit, beyond = 100, 200
     looks = 0
@@ -248,9 +274,10 @@ async def test_at_the_limit_of_logins_a_stranger_costs_no_look_at_all_others(
             # The broker's own look at what is overdue comes four times in a second at most.
             began = trio.current_time()
             with strangers(broker.address, beyond):
-                await becomes(lambda: broker.core.counters.connections == limit + beyond)
+                await becomes(lambda: len(events.named("handshake_crowded_out")) == beyond)
             looked_often = 4 * (trio.current_time() - began) + 2
-    assert looks <= beyond + 2 * looked_often * (limit + beyond)
+    a_sixteenth = limit // SWEEP_PART
+    assert looks <= beyond + (2 * looked_often + beyond // a_sixteenth) * (limit + a_sixteenth)
 
 
 async def test_at_the_limit_of_logins_who_has_just_logged_in_stays(events: Events) -> None:

@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Final
 
@@ -137,7 +138,7 @@ class Run:
         is_shaken = trio.Event()
 
         async def shaken() -> None:
-            await self.broker.handshake(Strangers(), "")
+            await self.broker.handshake(partial(Strangers().shake_hands, ""))
             is_shaken.set()
 
         async with trio.open_nursery() as nursery:

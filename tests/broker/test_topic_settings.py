@@ -10,6 +10,7 @@ from segbroker.segments.settings.inert_settings import INERT
 from segbroker.segments.settings.topic_config import KEYS, Durability
 
 from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect, produce_request
 from ..support.wire_settings import alter_all
 from ..support.wire_transactions import until
@@ -172,9 +173,8 @@ async def test_what_asks_for_less_than_is_done_is_taken_and_what_asks_for_more_i
                 assert setting.documentation
 
 
-async def test_settings_that_a_partition_could_not_follow_hold_once_they_are_set_again() -> None:
-    """They are stored, which is described; what the partition needs besides could not be.  It may
-    follow before, where its log is opened again."""
+async def test_settings_that_a_partition_could_not_follow_hold_when_the_disk_takes_it() -> None:
+    """They are stored, which is described; what the partition needs besides could not be."""
     disk = GatedStorage()
     async with (
         serving(storage=disk, housekeeping_interval_ms=10) as broker,
@@ -189,13 +189,11 @@ async def test_settings_that_a_partition_could_not_follow_hold_once_they_are_set
         assert why is not None
         assert "are stored" in why
         disk.refused = None
+        handler = broker.core.topics.served["t", 0].handler
+        await becomes(lambda: handler.config.durability is Durability.DISK)
 
-        async def is_followed() -> bool:
-            return (await alter_all(client, "t", wanted, kind=2))[0] == ErrorCode.NONE
-
-        async def is_in_force() -> bool:  # it may be read-only for a moment yet
+        async def is_stamped() -> bool:  # it is read-only for a moment
             return (await sent(client, [NOW_MS])).log_append_time_ms >= 0
 
-        await until(is_followed)
-        await until(is_in_force)
-        assert broker.core.topics.served["t", 0].handler.config.durability is Durability.DISK
+        await until(is_stamped)
+        assert handler.ceiling is not None, "acknowledged before it is synced"

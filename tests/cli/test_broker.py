@@ -378,8 +378,12 @@ def test_a_partition_that_the_start_could_not_open_needs_a_look(tmp_path: Path) 
         daemon.stop(signal.SIGKILL)
     with running(tmp_path / "data") as daemon:
         said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
+        listed = in_process("topic", "list", "--long", "-b", daemon.address)
         assert said[1] == "problems:"
-        assert said[2].startswith("  partition 0 of topic 't' is not served: ")
+        for told in (said[2], listed.stderr.decode().splitlines()[0]):
+            assert told.count("partition 0 of topic 't' is not served: ") == 1, told
+            assert told.count("served") == 1, told
+            assert "read-only" not in told
 
 
 def test_a_partition_that_takes_no_writes_needs_a_look(tmp_path: Path) -> None:

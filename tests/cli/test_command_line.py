@@ -15,7 +15,8 @@ from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.failures import explain
 from segbroker.cli.main import Segbroker
 from segbroker.client import Producer
-from segbroker.client.errors import BrokerUnreachable
+from segbroker.client.errors import BrokerUnreachable, SegbrokerError, TimedOut
+from segbroker.client.settings import joined, parse_bootstrap
 
 from ..support.daemon import Daemon, running
 from .conftest import COMMAND, TIMEOUT_S, Run, environment, segbroker, shown
@@ -293,10 +294,28 @@ def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> 
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        BrokerUnreachable("broker.example.org: Name or service not known"),
+        TimedOut("127.0.0.1:1 could not be reached in time", may_be_done=False),
+        BrokerUnreachable("my-kafka:9092: Connection refused"),
+        BrokerUnreachable("kafka:90920: Connection refused"),
+    ],
+)
+def test_an_address_that_only_the_broker_has_named_is_said_to_be_that(
+    error: SegbrokerError,
+) -> None:
+    failure = explain(error, {"bootstrap": "kafka"})
+    assert failure is not None
+    told = "a broker of kafka:9092 named that address: see its advertised_listeners"
+    assert (failure.code, failure.hint) == (ExitCode.UNREACHABLE, told)
+
+
 def test_the_address_to_start_a_broker_at_is_one_that_it_takes() -> None:
     """Of IPv6 addresses without a port, too."""
-    gone = BrokerUnreachable("nobody is there")
     for bootstrap in ("127.0.0.1", "localhost:9092", "[::1]", "::1", "[::1]:9092,other:1"):
+        gone = BrokerUnreachable(f"no broker of {joined(parse_bootstrap(bootstrap))} is there")
         failure = explain(gone, {"bootstrap": bootstrap})
         assert failure is not None
         found = re.search(r"--listen (\S+)", failure.hint)

@@ -1,12 +1,19 @@
 """A daemon whose data is in memory says so, at the start and to whoever asks."""
 
+import errno
+import fcntl
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from segbroker.broker.configuration.file_system import file_system_of
+from segbroker.cli.exit_codes import ExitCode
+from segbroker.cli.failures import explain
+from segbroker.segments.directory.manager import DiskManager
 
 from ..support.daemon import Daemon, running
 from .conftest import segbroker
@@ -52,3 +59,37 @@ def test_of_a_topic_that_is_in_memory_anyway_it_is_not_said(daemon: Daemon) -> N
     lines = described("t", daemon.address)
     assert "  lost when the power is cut       everything" in lines
     assert not any("but the data" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "code", "named", "why"),
+    [
+        (fcntl, "flock", errno.ENOLCK, "data/LOCK", "No locks available"),
+        (os, "fsync", errno.EINVAL, "data", "Invalid argument"),
+    ],
+)
+def test_a_file_system_that_cannot_do_what_is_needed_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    call: str,
+    code: int,
+    named: str,
+    why: str,
+) -> None:
+    """NFS without its lock service; a program's, or a host's, that syncs no directories."""
+
+    def refused(*arguments: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    (tmp_path / "data").mkdir()
+    monkeypatch.setattr(module, call, refused)
+    with pytest.raises(OSError, match=why) as raised:
+        DiskManager(str(tmp_path / "data"), flushers=0).open()
+    failure = explain(raised.value, {})
+    assert failure is not None
+    assert (str(failure), failure.code, failure.hint) == (
+        f"{tmp_path}/{named}: {why}",
+        ExitCode.SYSTEM,
+        "its file system has to offer locks (flock) and syncs of files and directories",
+    )

@@ -280,6 +280,13 @@ def test_a_configuration_that_is_no_text_is_said(tmp_path: Path) -> None:
         (["--listen", "nowhere"], {}, "", "listen = 'nowhere' is not host:port"),
         (["--listen", " 127.0.0.1:1"], {}, "", "listen = ' 127.0.0.1:1' is not host:port"),
         (["--listen", "*:9092"], {}, "", "listen = '*:9092': every address is 0.0.0.0, or [::]"),
+        (["--advertised", "0.0.0.0:1"], {}, "", "advertised: no client can connect to 0.0.0.0:1"),
+        (
+            ["--listeners", "PLAINTEXT://127.0.0.1:0", "--advertised-listeners", "PLAINTEXT://:1"],
+            {},
+            "",
+            "advertised_listeners: no client can connect to 0.0.0.0:1",
+        ),
         (["--lanes", "0"], {}, "", "lanes = 0 is outside [1, 256] (from the flag)"),
         (
             [],

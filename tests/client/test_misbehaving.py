@@ -447,6 +447,11 @@ def test_a_throttle_time_holds_nobody_up(times: int) -> None:
         assert read(server.address, LATE_MS)
 
 
+def test_a_topic_whose_leaders_are_not_known_for_now_is_listed() -> None:
+    with Replaying({ApiKey.METADATA: unavailable}) as server:
+        assert asking(Admin.list_topics)(server.address, LATE_MS) == [TOPIC]
+
+
 def test_an_answer_that_comes_twice_costs_its_connection_and_nothing_else() -> None:
     def twice(request: Request) -> bytes:
         return request.answer(produced()) * 2

@@ -72,6 +72,8 @@ class Ledger:
     """What it had when a file was removed or cut, and what was read from a file that was open."""
     open: set[int] = field(default_factory=set)
     """What is in a file that is open and not at its path; nobody has looked yet."""
+    is_hideable: bool = False
+    """Whether an append hides from every look what was done to the file that is written."""
     said: set[int] = field(default_factory=set)
     """What was found to be lost already."""
     producer: int = -1
@@ -162,6 +164,8 @@ def wrong_look_up(handler: DiskHandler, ledger: Ledger, found: Found, time_ms: i
         looked_up = handler.offset_for_timestamp(time_ms)
     except (StorageError, OSError):
         return ""
+    if looked_up is not None and looked_up[0] >= handler.high_watermark:
+        looked_up = None  # nobody is told of that yet
     if found.rows and looked_up != expected:
         return f"first record from {time_ms} on: {looked_up}, not {expected}"
     return ""

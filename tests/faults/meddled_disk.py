@@ -20,6 +20,7 @@ import errno
 import re
 from collections.abc import Iterator
 from random import Random
+from typing import Self
 
 from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage, _Directory, _Inode
 from segbroker.segments.disk.storage import Buffer
@@ -142,10 +143,10 @@ class MeddledDisk(MemoryStorage):
         self.step(path)
         super().fsync_dir(path)
 
-    def image(self, *, power_cut: bool) -> "MeddledDisk":
+    def image(self, *, power_cut: bool) -> Self:
         """The disk as the next process finds it."""
         plain = self.after_power_cut() if power_cut else self.after_kill()
-        found = MeddledDisk(plain._seed)
+        found = type(self)(plain._seed)
         found._away, found._names, found._earlier = self._away, self._names, self._earlier
         found._boot = plain._boot
         found._root = plain._root
@@ -167,7 +168,7 @@ class MeddledDisk(MemoryStorage):
         self, random: Random, folder: str = "", *, is_aimed: bool = False
     ) -> tuple[str, str]:
         """Change something; how, and its path.  folder: in which that is, most often; is_aimed:
-        it is one of its last segments."""
+        it is one of its last segments, or seldom the whole of it."""
         only = folder if is_aimed or random.random() < 0.7 else ""
         found: dict[str, list[tuple[str, _Directory, str, _Inode | _Directory]]] = {}
         for one in _walk(self._root, ""):
@@ -183,7 +184,8 @@ class MeddledDisk(MemoryStorage):
         # What holds the records is where most can go wrong.
         weights = [20 if kind == "segment" else 4 if kind == "wal" else 1 for kind in found]
         (kind,) = random.choices(list(found), weights)
-        kind = "segment" if is_aimed and "segment" in found else kind
+        if is_aimed and "segment" in found:
+            kind = "directory" if random.random() < 0.08 else "segment"
         chosen = found[kind]
         if is_aimed or random.random() < 0.5:  # the last files are those that change
             chosen.sort(key=lambda one: [int(part) for part in re.findall(r"\d+", one[0])])
@@ -254,6 +256,10 @@ class MeddledDisk(MemoryStorage):
         """One of those that fail does so no more."""
         if self.failing:
             self.failing.pop(random.randrange(len(self.failing)))
+
+    def away(self) -> list[str]:
+        """The paths of what has another name at present."""
+        return [path for _, path in self._away]
 
     def bring_back(self, random: Random) -> str:
         """One that is away has its name again, whatever has it now: its path; empty: none has."""

@@ -55,6 +55,20 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
+        "a longer file is in the place of one that is open",
+        "partition_log",
+        "                away = self._overwritten()\n",
+        "                away = None\n",
+        HARNESS,
+    ),
+    Bug(
+        "what an opening has found is said with the next group",
+        "opened_partitions",
+        "            handler.say_end()\n",
+        "            pass\n",
+        HARNESS,
+    ),
+    Bug(
         "a stop trusts the files of a log that failed",
         "failing",
         "                elif not opened.is_closed:\n                    check_promised(",
@@ -71,8 +85,8 @@ UNDONE: Final = (
     Bug(
         "no look at the files of a log that failed",
         "partition_log",
-        "            if self.sync_failed or self.is_over or self.is_in_place():",
-        "            if self.failed is not None or self.is_over or self.is_in_place():",
+        "            if self.sync_failed or self.is_over:\n",
+        "            if self.failed is not None or self.is_over:\n",
         HARNESS,
     ),
     Bug(
@@ -113,7 +127,7 @@ UNDONE: Final = (
     Bug(
         "a segment that was cut when it was sealed is whole",
         "mending_partition",
-        "        if is_cut_off(opened.storage, opened.paths.log(row.number), row.size)",
+        "        if has_changed(opened.storage, opened.paths.log(row.number), row.size)",
         "        if not opened.storage.exists(opened.paths.log(row.number))",
         HARNESS,
     ),
@@ -141,8 +155,8 @@ UNDONE: Final = (
     Bug(
         "no repeated batch is recognised behind a start",
         "opening",
-        "        replay_producers(opened)\n        opened.producers.loaded()\n",
-        "        opened.producers.loaded()\n",
+        "        replay_producers(opened)\n",
+        "",
         HARNESS,
     ),
     Bug(
@@ -150,6 +164,55 @@ UNDONE: Final = (
         "reading",
         "            if end > count or xxh3_64(buffer[begin:end]) != sums[ordinal]:",
         "            if end > count:",
+        HARNESS,
+    ),
+    Bug(
+        "what is known of producers is forgotten behind a failure",
+        "failing",
+        "            _know(opened, old, is_all_there=is_all_there)\n",
+        "",
+        HARNESS,
+    ),
+    Bug(
+        "segments of a deleted topic are those of the next of its name",
+        "ownership",
+        "            return header.leader_epoch < first_epoch",
+        "            return False",
+        HARNESS,
+    ),
+    Bug(
+        "what is sealed is not looked at",
+        "partition_log",
+        "                    elif rotating_only and segment.file and not segment.is_in_place():",
+        "                    elif False:",
+        HARNESS,
+    ),
+    Bug(
+        "a reader repairs though there is no descriptor to read frames with",
+        "mending_partition",
+        "            if exc.errno in NO_DESCRIPTORS:\n                raise\n",
+        "",
+        HARNESS,
+    ),
+    Bug(
+        "a checkpoint repairs though the frames cannot be read",
+        "mending_partition",
+        "self._mend(problem, self._put_back) for",
+        "self._mend(problem, self._put_back_if_read) for",
+        HARNESS,
+    ),
+    Bug(
+        "a stop behind a full disk says nothing of where the log ends",
+        "ending",
+        "handler.acks_unsynced and not (is_whole and handler.high_watermark == end_offset)",
+        "handler.acks_unsynced",
+        HARNESS,
+    ),
+    Bug(
+        "what was sealed before the last checkpoint is not looked at",
+        "handler",
+        "not self.mend_missing(since[0])",
+        "not self.mend_missing(since[1])",
         HARNESS,
     ),
 )

@@ -54,11 +54,28 @@ def test_a_process_that_dies_on_the_same_boot_loses_nothing(durability: str) -> 
 def test_without_a_boot_id_every_start_counts_as_another_boot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MemoryStorage, "boot_id", lambda self: "")
+    monkeypatch.setattr(MemoryStorage, "boot_id", lambda self, path: "")
     disk = MemoryStorage()
     topic_with(disk, "disk")
     handler = manager_on(disk.after_kill()).get_handler("t", 0)
     assert gaps_in(handler) == [(3, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+
+
+def test_another_disk_in_the_same_boot_has_lost_what_was_not_synced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An image of the disk of a broker that ran, or a disk that was taken away and given back.  A
+    version before 0.5.10 has noted the machine's boot alone."""
+    boots = iter(["boot", "boot 7:0#1", "boot 7:0#1", "boot 7:1#2"])
+    noted = next(boots)
+    monkeypatch.setattr(MemoryStorage, "boot_id", lambda self, path: noted)
+    disk = MemoryStorage()
+    topic_with(disk, "memory")
+    for noted in boots:
+        manager = manager_on(disk := disk.after_kill())
+        assert not manager.is_new_boot, "who is on this machine may be alive"
+        gaps = [(3, BLOCK + 1, GapReason.LOST_TAIL, 1)] if noted == "boot 7:1#2" else []
+        assert gaps_in(manager.get_handler("t", 0)) == gaps
 
 
 def test_a_memory_partition_is_judged_by_the_boot_that_reserved_its_offsets() -> None:

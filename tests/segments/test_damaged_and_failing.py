@@ -16,6 +16,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import (
     CorruptSegment,
     DiskFull,
+    InvalidProducerEpoch,
     PartitionDamaged,
     PartitionReadOnly,
     StorageError,
@@ -27,6 +28,7 @@ from segbroker.segments.metadata.transactions import BOOT_TORN, TRANSACTION, Sta
 from segbroker.segments.partition.handler import AppendResult, DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from ..faults.failing_disk import FailingDisk
 from .test_doubted_ends import UNSYNCED
 from .test_failures import TreacherousStorage, partition_on, readable, write
 from .test_looked_at_meanwhile import hear
@@ -238,37 +240,52 @@ def test_the_close_of_a_log_of_the_library_syncs_what_was_appended_before_the_da
     assert values_of(again)[-1] == b"last"
 
 
+def end(handler: DiskHandler, producer: int, outcome: Outcome, epoch: int = 0) -> None:
+    marker = memoryview(encode_marker(outcome, producer, epoch, 1_000))
+    handler.append(marker, read_header(marker), 1_000)
+
+
+def send(handler: DiskHandler, producer: int, sequence: int, epoch: int = 0) -> AppendResult:
+    batch = encode_batch(
+        [b"x" * 10],
+        timestamps_ms=1_000,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=True,
+    )
+    return append(handler, memoryview(bytearray(batch)))
+
+
+def lose_what_is_unsynced(
+    disk: TreacherousStorage, manager: DiskManager, handler: DiskHandler
+) -> None:
+    """A sync forgets what it was to write, and the log is opened again."""
+    disk.fails = ("segment_",)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    manager.housekeeping(5_000)
+    assert handler.read_only is None
+
+
 @pytest.mark.parametrize("tail", [None, "a record", "begun", Outcome.ABORT, Outcome.COMMIT])
-def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it(
+def test_what_is_known_of_producers_outlives_an_opening_that_cannot_read_it(
     tail: Outcome | str | None,
 ) -> None:
     """tail: what is lost behind it, of which nobody was told; None: nothing is."""
-    disk = TreacherousStorage(forgets=True)
+    disk = FailingDisk()
+    disk.forgets = True
     manager, handler = partition_on(disk)
-
-    def end(producer: int, outcome: Outcome) -> None:
-        marker = memoryview(encode_marker(outcome, producer, 0, 1_000))
-        handler.append(marker, read_header(marker), 1_000)
-
-    def send(producer: int, sequence: int) -> None:
-        batch = encode_batch(
-            [b"x" * 60],
-            timestamps_ms=1_000,
-            producer_id=producer,
-            producer_epoch=0,
-            base_sequence=sequence,
-            transactional=True,
-        )
-        append(handler, memoryview(bytearray(batch)))
-
-    for producer in (7, 8, 9):
-        send(producer, 0)
-    end(7, Outcome.ABORT)
+    for producer in (7, 8, 9, 10):
+        send(handler, producer, 0)
+    end(handler, 7, Outcome.ABORT)
+    end(handler, 10, Outcome.COMMIT, 1)
     for number in range(3):
         write(handler, number)
     assert handler.sealed_numbers() == [0], "all of that is in it"
-    end(9, Outcome.ABORT)
-    flip(disk, handler._log.paths.log(0), 20)
+    end(handler, 9, Outcome.ABORT)
+    disk.failing.append(handler._log.paths.log(0))
     if tail is None:
         disk.full = True
         with pytest.raises(DiskFull):
@@ -279,23 +296,44 @@ def test_what_is_known_of_transactions_outlives_an_opening_that_cannot_read_it(
         handler.flushes_on_append = False
         match tail:
             case Outcome():
-                end(8, tail)
-            case "begun":  # the next transaction of a producer
-                send(9, 1)
+                end(handler, 8, tail)
+            case "begun":  # the next transaction of a producer, and of one with another epoch
+                send(handler, 9, 1)
+                send(handler, 10, 0, 1)
             case _:
                 write(handler, 3)
-        disk.fails = ("segment_",)
-        with pytest.raises(PartitionReadOnly):
-            handler.sync()
-        disk.fails = ()
+        lose_what_is_unsynced(disk, manager, handler)
     manager.housekeeping(5_000)
     assert handler.read_only is None
-    assert handler.log_end_offset == 8
-    flip(disk, handler._log.paths.log(0), 20)  # what a disk does not give for a moment
-    assert readable(handler) == [*range(8)]
-    assert handler.transactions.aborted == [Aborted(7, 0, 3), Aborted(9, 2, 7)]
+    assert handler.log_end_offset == 10
+    disk.failing.clear()  # what a disk does not give for a moment
+    assert readable(handler) == [*range(10)]
+    assert handler.transactions.aborted == [Aborted(7, 0, 4), Aborted(9, 2, 9)]
     assert handler.transactions.open == {8: 1}
     assert handler.last_stable_offset == 1, "of an open transaction"
+    assert send(handler, 8, 0)[:1] == (1,), "it is no second record"
+    with pytest.raises(InvalidProducerEpoch):
+        send(handler, 10, 0)
+
+
+def test_what_was_committed_stays_so_where_its_marker_cannot_be_read_behind_a_failure() -> None:
+    """In another segment than its records: it is neither open again nor aborted."""
+    disk = FailingDisk()
+    disk.forgets = True
+    manager, handler = partition_on(disk)
+    send(handler, 7, 0)
+    for number in range(3):
+        write(handler, number)
+    end(handler, 7, Outcome.COMMIT)
+    for number in range(3, 6):
+        write(handler, number)
+    assert handler.sealed_numbers() == [0, 1]
+    disk.failing.append(handler._log.paths.log(1))
+    handler.sync()
+    handler.flushes_on_append = False
+    write(handler, 6)
+    lose_what_is_unsynced(disk, manager, handler)
+    assert (handler.transactions.open, handler.last_stable_offset) == ({}, 8)
 
 
 def test_what_was_lost_before_it_was_acknowledged_is_appended_when_it_is_sent_again() -> None:

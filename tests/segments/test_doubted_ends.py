@@ -7,13 +7,15 @@ acknowledged [0, 4) | sync fails, the kernel drops offset 3 | restart in the sam
 import errno
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import product
 from unittest.mock import patch
 
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
-from segbroker.segments.errors import PartitionReadOnly, StorageError
+from segbroker.segments.errors import DiskFull, PartitionReadOnly, StorageError
 from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.metadata import ceilings
 from segbroker.segments.metadata.transactions import (
@@ -153,7 +155,7 @@ def test_the_sync_that_a_change_of_class_needs_may_lose_what_the_old_class_ackno
 @UNSYNCED
 def test_a_doubt_stays_when_the_class_is_changed_there_and_back(durability: str) -> None:
     disk, manager, _ = gone(durability)
-    with pytest.raises(StorageError, match="set them once more"):
+    with pytest.raises(StorageError, match="could follow"):
         manager.alter_topic("t", {**SMALL.overrides, "durability": "fsync"})
     manager.alter_topic("t", {**SMALL.overrides, "durability": durability})
     found = offsets_behind(disk.after_kill())
@@ -178,7 +180,7 @@ def test_a_doubt_stays_when_more_is_reserved(durability: str) -> None:
         handler.sync()
     disk.fails = ()
     manager.housekeeping(5_000)  # the write-ahead log goes on
-    with pytest.raises(StorageError, match="set them once more"):
+    with pytest.raises(StorageError, match="could follow"):
         manager.alter_topic("t", {**handler.config.overrides, "durability": "fsync"})
     manager.alter_topic("t", {**handler.config.overrides, "durability": durability})
     assert offsets_behind(disk.after_kill())[1] > 7, "acknowledged for another record"
@@ -267,7 +269,7 @@ def test_what_a_class_has_left_is_in_doubt_no_more_when_the_log_was_opened_again
     disk.fails = ("_segment_",)
     with pytest.raises(PartitionReadOnly):
         handler.sync()
-    with pytest.raises(StorageError, match="set them once more"):
+    with pytest.raises(StorageError, match="could follow"):
         manager.alter_topic("t", {"durability": "fsync"})
     disk.fails = ()
     manager.housekeeping(5_000)
@@ -473,6 +475,110 @@ def test_a_mark_says_what_it_said_where_a_full_disk_takes_no_other(durability: s
     found = offsets_behind(disk.after_kill())
     assert found[:3] == [0, 1, 2]
     assert found[3] > 3, "acknowledged for another record"
+
+
+class Markless(TreacherousStorage):
+    """It has no room for a mark."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if create and path.endswith(".unsynced"):
+            raise OSError(errno.ENOSPC, "no space", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+@pytest.mark.parametrize(
+    ("ends", "forgets", "durability"),
+    list(product(["killed", "writable again", "stopped"], [True, False], ["disk", "memory"])),
+)
+def test_where_the_disk_takes_no_mark_the_reservation_says_what_is_in_doubt(
+    ends: str, forgets: bool, durability: str
+) -> None:
+    disk = Markless(forgets=forgets)
+    manager, handler = partition_on(disk, one_segment(durability))
+    for n in range(4):
+        write(handler, n)
+    disk.fails = ("_segment_",)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    if ends == "writable again":
+        manager.housekeeping(5_000)
+        assert handler.is_poisoned == forgets
+    elif ends == "stopped":
+        with suppress(ExceptionGroup):
+            manager.close()
+    again = manager_on(disk.after_kill())
+    opened = again.get_handler("t", 0)
+    gaps = [row for row in again.report.rows if row.what == "gap"]
+    if forgets or ends == "killed":
+        assert len(gaps) == 1, "more may be told than was lost, never less"
+        assert gaps[0].to_offset is not None
+        assert gaps[0].to_offset >= 4
+    else:
+        assert not gaps
+    assert opened.log_end_offset >= 4, "no offset is given again"
+    assert readable(opened) == ([] if forgets else [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("forgets", "durability"), list(product([True, False], ["disk", "memory"]))
+)
+def test_an_opening_whose_sync_a_full_disk_fails_leaves_the_reservation_in_doubt(
+    forgets: bool, durability: str
+) -> None:
+    """It is the log's own that is open yet: without a mark nobody knows but this process."""
+    disk = Markless(forgets=forgets)
+    manager, handler = partition_on(disk, one_segment(durability))
+    for n in range(4):
+        write(handler, n)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 4)
+    disk.full = False
+    disk.fails, disk.error = ("_segment_",), errno.ENOSPC
+    manager.housekeeping(5_000)
+    disk.fails = ()
+    assert handler.is_poisoned, "its log could not be opened again"
+    again = manager_on(disk.after_kill())
+    opened = again.get_handler("t", 0)
+    assert opened.log_end_offset >= 4, "no offset is given again"
+    assert len([row for row in again.report.rows if row.what == "gap"]) == 1
+    assert readable(opened) == ([] if forgets else [0, 1, 2, 3])
+    if not forgets:
+        manager.housekeeping(15_000)
+        assert handler.read_only is None
+        again = manager_on(disk.after_kill())
+        assert again.get_handler("t", 0).log_end_offset == 4, "nothing is in doubt any more"
+
+
+class Roomless(TreacherousStorage):
+    """When it is full it takes no other file."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.has_no_room and create and not self.exists(path):
+            raise OSError(errno.ENOSPC, "no space", path)
+        return super().open(path, create=create, read_only=read_only)
+
+    has_no_room = False
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+def test_what_the_last_sync_of_a_stop_has_cost_is_told_though_no_file_can_be_made(
+    durability: str,
+) -> None:
+    """Neither a mark nor a snapshot: the write-ahead log has room for it."""
+    disk = Roomless(forgets=True)
+    manager, handler = partition_on(disk, one_segment(durability))
+    for n in range(4):
+        write(handler, n)
+    disk.has_no_room, disk.fails = True, ("_segment_",)
+    with pytest.raises(ExceptionGroup):
+        manager.close()
+    again = manager_on(disk.after_kill())
+    opened = again.get_handler("t", 0)
+    assert opened.log_end_offset >= 4, "no offset is given again"
+    gaps = [row for row in again.report.rows if row.what == "gap"]
+    assert [(gap.from_offset, gap.to_offset) for gap in gaps] == [(0, opened.log_end_offset)]
 
 
 class Unread(MemoryStorage):

@@ -46,8 +46,8 @@ class TreacherousStorage(MemoryStorage):
         in its place.
     """
 
-    def __init__(self, *, forgets: bool = False) -> None:
-        super().__init__()
+    def __init__(self, seed: int = 0, *, forgets: bool = False) -> None:
+        super().__init__(seed)
         self.forgets = forgets
         self.fails: tuple[str, ...] = ()
         self.error = errno.EIO
@@ -313,8 +313,17 @@ def test_a_file_that_was_synced_and_is_away_is_not_sealed_but_written_anew(
 
 
 @pytest.mark.parametrize("config", [SMALL, DISK])
-@pytest.mark.parametrize("met", ["by an append", "by an append, then a stop", "by a look"])
-def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_one(
+@pytest.mark.parametrize(
+    "met",
+    [
+        "by an append",
+        "by an append that found no descriptor before",
+        "by an append, then a stop",
+        "by a look",
+        "by a look, and is open",
+    ],
+)
+def test_nothing_is_written_into_a_file_that_somebody_else_has_made_longer(
     config: TopicConfig, met: str
 ) -> None:
     disk = MemoryStorage()
@@ -322,10 +331,16 @@ def test_nothing_is_written_into_a_longer_file_that_took_the_place_of_a_closed_o
     for n in range(2):
         write(handler, n)
     handler.sync()
-    assert handler._log.park(), "it gives its descriptor back"
+    assert met.endswith("open") or handler._log.park(), "it gives its descriptor back"
+    if "descriptor" in met:
+        with (
+            patch.object(disk, "open", side_effect=OSError(errno.EMFILE, "planted")),
+            pytest.raises(DiskFull),
+        ):
+            write(handler, 2)
     active = handler._log.active
     disk.open(active.path).pwrite(bytes(active.size + 100), 0)
-    if met != "by a look":
+    if not met.startswith("by a look"):
         with pytest.raises(PartitionReadOnly):
             write(handler, 2)
     if met.endswith("stop"):
@@ -954,7 +969,7 @@ def test_a_topic_that_becomes_fsync_while_a_partition_is_read_only_is_fsync_in_a
         write(handler, 0)
     disk.fails = ("partition_0_segment_0.log",)
     wanted = {**SMALL.overrides, "durability": "fsync"}
-    with pytest.raises(StorageError, match="set them once more"):
+    with pytest.raises(StorageError, match="could follow"):
         manager.alter_topic("t", wanted)
     assert isinstance(handlers[0].read_only, PartitionReadOnly)
     write(handlers[1], 1)
@@ -1019,3 +1034,26 @@ def test_a_segment_that_cannot_be_made_ahead_is_told_once_until_the_next_roll(
     assert [line["event"] for line in told] == ["segment_not_prepared"]
     append(handler, batch_of(bytes(500)))
     assert handler.segments_count == 2, "the roll has made it itself"
+
+
+def test_retention_that_cannot_be_written_is_told_once_and_again_when_it_fails_anew() -> None:
+    """It is tried in each round, of each partition that is over its cap."""
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    for number in range(20):
+        write(handler, number)
+    manager.keep_house_now(1_000)
+
+    def tried(*lines: str) -> None:
+        with capture_logs() as events:
+            for _ in range(3):
+                manager.keep_house_now(2_000)
+        told = [event for event in events if event["event"].startswith("segments_")]
+        assert [event["event"] for event in told] == list(lines)
+
+    for size in ("1000", "500"):
+        manager.alter_topic("t", {**SMALL.overrides, "retention.bytes": size})
+        disk.full = True
+        tried("segments_not_evicted")
+        disk.full = False
+        tried("segments_evicted")

@@ -68,12 +68,20 @@ def test_what_the_log_ahead_has_is_no_loss(how: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize("ends", ["stop", "checkpoint", "the checkpoint behind it", "opened again"])
-def test_a_sealed_segment_that_is_away_is_put_back_before_its_frames_go(ends: str) -> None:
+@pytest.mark.parametrize("how", ["away", "longer", "with something behind it"])
+def test_a_sealed_segment_that_is_away_is_put_back_before_its_frames_go(
+    how: str, ends: str
+) -> None:
     disk = MemoryStorage()
     manager, handler = in_use(disk)
     if ends == "the checkpoint behind it":  # the file that was written at the first is kept by it
         assert handler.wal_checkpoint()
-    disk.unlink(LOG_1)
+    if how == "away":
+        disk.unlink(LOG_1)
+    elif how == "longer":
+        disk.open(LOG_1).pwrite(bytes(2_000), 0)
+    else:
+        disk.open(LOG_1).pwrite(bytes(100), len(read_file(disk, LOG_1)))
     if ends == "stop":
         manager.close()
     elif ends == "opened again":  # which voids its frames
@@ -83,7 +91,7 @@ def test_a_sealed_segment_that_is_away_is_put_back_before_its_frames_go(ends: st
         assert read_on(handler) == (ALL, [])
     else:
         assert handler.wal_checkpoint()
-    assert rows(manager, "replayed") == [(3, 6)]
+    assert rows(manager, "replayed") == ([] if how.startswith("with") else [(3, 6)])
     assert rows(manager, "gap") == []
     if ends != "stop":
         manager.close()

@@ -51,21 +51,41 @@ def disk(
 
 
 def test_a_boot_has_one_id_as_long_as_it_lasts(disk: tuple[Storage, str]) -> None:
-    storage, _ = disk
-    assert storage.boot_id() == storage.boot_id() != ""
+    storage, path = disk
+    assert storage.boot_id(path) == storage.boot_id(path) != ""
 
 
 def test_a_kill_keeps_the_boot_and_a_power_cut_ends_it() -> None:
     storage = MemoryStorage()
-    assert storage.after_kill().boot_id() == storage.boot_id()
+    assert storage.after_kill().boot_id("/") == storage.boot_id("/")
     after = storage.after_power_cut()
-    assert after.boot_id() != storage.boot_id()
-    assert after.after_power_cut().boot_id() not in {after.boot_id(), storage.boot_id()}
+    assert after.boot_id("/") != storage.boot_id("/")
+    assert after.after_power_cut().boot_id("/") not in {after.boot_id("/"), storage.boot_id("/")}
 
 
 def test_a_platform_without_a_boot_id_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segbroker.segments.disk.posix.BOOT_ID", "/nonexistent/boot_id")
-    assert PosixStorage().boot_id() == ""
+    assert PosixStorage().boot_id("/") == ""
+
+
+@pytest.mark.parametrize("is_partition", [False, True])
+def test_a_disk_that_is_given_back_counts_as_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_partition: bool
+) -> None:
+    """As sysfs has it: a partition lies within its disk."""
+    device = tmp_path.stat().st_dev
+    monkeypatch.setattr("segbroker.segments.disk.posix.DISKS", str(tmp_path))
+    machine = PosixStorage().boot_id(str(tmp_path))
+    assert " " not in machine
+    at = "one/part" if is_partition else "one"
+    (tmp_path / at).mkdir(parents=True)
+    (tmp_path / f"{os.major(device)}:{os.minor(device)}").symlink_to(at)
+    (tmp_path / "one" / "diskseq").write_text("7\n")
+    first = PosixStorage().boot_id(str(tmp_path))
+    assert first == PosixStorage().boot_id(str(tmp_path)) != machine
+    assert first.startswith(f"{machine} ")
+    (tmp_path / "one" / "diskseq").write_text("8\n")
+    assert PosixStorage().boot_id(str(tmp_path)) not in {first, machine}
 
 
 def test_a_volume_has_room_and_memory_says_nothing_of_it(tmp_path: Path) -> None:
@@ -302,14 +322,26 @@ def test_without_a_way_to_ask_the_page_cache_every_read_goes_to_a_lane(
 def test_a_kernel_that_refuses_nowait_has_the_read_go_to_a_lane(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(refusal, "refused")
+    def refuse(fd: int, buffers: object, position: int, flags: int = 0) -> int:
+        raise OSError(refusal if flags else errno.EBADF, "refused")
 
     monkeypatch.setattr(os, "preadv", refuse)
     monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
     storage = PosixStorage()
     file = storage.open(f"{tmp_path}/a", create=True)
     assert file.pread_nowait(memoryview(bytearray(3)), 0) is None
+
+
+def test_reads_go_another_way_where_a_filter_of_system_calls_refuses_preadv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EPERM, "refused")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    storage = PosixStorage()
+    replace_file(storage, f"{tmp_path}/a", b"abc")
+    assert read_file(storage, f"{tmp_path}/a") == b"abc"
 
 
 def test_a_file_system_that_takes_no_advice_is_no_error(

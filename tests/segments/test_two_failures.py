@@ -35,7 +35,7 @@ def test_a_sync_that_fails_after_the_disk_was_found_full_is_not_forgotten(
     in_memory: bool, is_marked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_marked:  # a full disk may not take the mark either: this process knows all the same
-        monkeypatch.setattr(partition_log, "mark_unsynced", lambda *_: None)
+        monkeypatch.setattr(partition_log, "mark_unsynced", lambda *_: False)
     disk, manager, handler = segment_that_forgets(in_memory=in_memory)
     disk.meanwhile = lambda: fill(disk, handler)
     assert not handler.wal_checkpoint()

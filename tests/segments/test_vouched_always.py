@@ -107,6 +107,18 @@ def test_a_start_on_a_damaged_disk_that_is_killed_anywhere_tells_it_all_the_same
     assert dies_at > 8
 
 
+def test_what_class_disk_has_synced_is_vouched_for_within_a_second() -> None:
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, TopicConfig({"durability": "disk"}))
+    manager.housekeeping(100_000)  # what is due by the minute
+    for number in range(3):
+        append(manager.get_handler("t", 0), batch_of(b"%d" % number), now_ms=100_500)
+    for now_ms in (101_000, 102_000):
+        manager.housekeeping(now_ms)
+    assert lost(disk.after_kill()) == [(2, 3)]
+
+
 def test_a_batch_too_large_for_the_write_ahead_log_is_vouched_for_as_it_is_acknowledged() -> None:
     disk = MemoryStorage()
     manager = DiskManager(

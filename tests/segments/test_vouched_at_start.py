@@ -36,8 +36,6 @@ def killed_after_a_start(durability: str) -> MemoryStorage:
     disk = disk.after_kill()
     manager = started(disk)
     assert manager.get_handler("t", 0).log_end_offset == 3
-    if durability == "disk":
-        manager.housekeeping(60_000)  # opened when it was asked for: said within a minute
     return disk.after_kill()
 
 
@@ -67,6 +65,27 @@ def test_what_is_lost_after_a_start_that_had_it_is_a_gap(
     assert [(row.from_offset, row.to_offset, row.reason) for row in gaps] == [
         (first, 3, "corruption")
     ]
+
+
+def test_what_a_repeated_batch_is_answered_by_is_vouched_for() -> None:
+    # The process was killed behind the write to the segment: the WAL does not have it.
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, TopicConfig({}))
+    batch = batch_of(b"one", producer=(1, 0, 0))
+    handler = manager.get_handler("t", 0)
+    handler.flushes_on_append = False
+    append(handler, memoryview(bytearray(batch)))
+    disk = disk.after_kill()
+    handler = started(disk).get_handler("t", 0)
+    again = append(handler, batch)
+    assert again.duplicate
+    assert again.last_offset < handler.high_watermark, "it is acknowledged"
+    disk = disk.after_kill()
+    lose_all(disk)
+    manager = started(disk)
+    assert manager.get_handler("t", 0).log_end_offset == 1, "no offset is given again"
+    assert [row.to_offset for row in manager.report.rows if row.what == "gap"] == [1]
 
 
 def test_a_start_that_is_killed_before_it_opens_a_log_goes_on_vouching(

@@ -20,6 +20,7 @@ from segbroker.segments.disk.forwarding import ForwardingStorage
 from segbroker.segments.disk.storage import read_file
 from segbroker.segments.files.manifest_file import ManifestFile
 from segbroker.segments.log import partition_log, salvaging
+from segbroker.segments.log.caches import OPEN_LOGS_MAX
 from segbroker.segments.log.log_storage import LogStorage
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.log.producers import Producer, ProducerTable
@@ -99,6 +100,7 @@ class Bug:
             share_groups=(),
             transactors=(),
             name_errors=0.0,
+            open_logs=OPEN_LOGS_MAX,
         ).with_durability(self.durability)
         plan = replace(drawn, topics=drawn.topics + self.topics, **self.focus)
         writing = tuple(
@@ -266,8 +268,6 @@ BUGS = (
         POWER | {"faults": ()},
         topics=RETAINED,
         writing=FILLING,
-        seeds_max=200,
-        seed=94,
     ),
     Bug(
         "a failed sync of the names is told to nobody but who asked",

@@ -23,6 +23,7 @@ from segbroker.client.producing import Producing
 from .history import History, Key
 from .network import BROKER
 from .plan import Consumer, Plan, Producer, Topic
+from .removed import Removed
 from .world import World
 
 BOOTSTRAP = f"{BROKER[0]}:{BROKER[1]}"
@@ -58,10 +59,11 @@ def hasty() -> AbstractContextManager[object]:
 class Clients:
     """All clients of a run."""
 
-    def __init__(self, world: World, plan: Plan, history: History) -> None:
+    def __init__(self, world: World, plan: Plan, history: History, removed: Removed) -> None:
         self.world = world
         self.plan = plan
         self.history = history
+        self.removed = removed
         self.random = world.stream("workload")
         self.positions: dict[tuple[str, Key], int] = {}
         self.acked = 0
@@ -279,6 +281,7 @@ class Clients:
                 for churned in self.plan.topics:
                     if churned.churned:
                         await admin.delete_topic(churned.name)
+                        self.removed.deleted(churned.name)
                         await admin.create_topic(
                             churned.name, partitions=churned.partitions, config=churned.config
                         )

@@ -578,7 +578,7 @@ class Mount:
     def space(self, path: str) -> Space | None:
         return None
 
-    def boot_id(self) -> str:
+    def boot_id(self, path: str) -> str:
         return f"boot-{self.disk.boot}"
 
     def die(self) -> None:

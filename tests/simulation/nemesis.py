@@ -55,6 +55,7 @@ class Nemesis:
         self.nursery: trio.Nursery | None = None
         self.on_start: Callable[[], object] = lambda: None
         self.on_started: Callable[[Process], object] = lambda process: None
+        self.on_end: Callable[[Process], object] = lambda process: None
         self.starts = 0
         self.calm = {
             "latency_s": plan.latency_s,
@@ -82,6 +83,8 @@ class Nemesis:
             self.nursery.start_soon(process.run)
             await process.decided.wait()
             if process.started.is_set():
+                limit = process.manager.open_logs
+                limit.open_max = min(limit.open_max, self.plan.open_logs)
                 self.meddler.listen(process.manager)
                 self.on_started(process)
                 self.world.trace("serving", self.starts)
@@ -187,6 +190,8 @@ class Nemesis:
         """End the process as `kind` says."""
         process = self.process
         assert process is not None
+        if process.started.is_set() and not process.ended.is_set():
+            self.on_end(process)
         if kind == "drain":
             process.drain()
             await process.ended.wait()

@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 from segbroker.client.settings import Acquire
+from segbroker.segments.log.caches import OPEN_LOGS_MAX
 
 # What the nemesis can do; see nemesis.py.
 NETWORK: Final = ("cut", "cut_all", "slow_network")
@@ -35,6 +36,8 @@ FILES_SHARE: Final = 0.2
 FILES: Final = ("remove_file", "replace_file", "cut_file", "take_file")
 """What somebody does to files of a running broker."""
 HASTY_SHARE: Final = 0.5
+PARKING_SHARE: Final = 0.25
+"""Of the seeds in which logs give their descriptors back all the time."""
 STAYING: Final = ("fsync", "fsync", "disk", "memory")
 """Classes between which a topic is moved: each keeps its records over the end of a process."""
 
@@ -205,6 +208,8 @@ class Plan:
     class_changes: tuple[tuple[float, str, str], ...] = ()
     """When (s) which topic becomes of which class."""
 
+    open_logs: int = OPEN_LOGS_MAX
+    """How many partitions keep a descriptor; the others open their file when it is needed."""
     name_errors: float = 0.0
     """Which share of the syncs of directories fails, or begins a streak of such."""
     hasty: bool = False
@@ -328,8 +333,11 @@ def draw(seed: int) -> Plan:
         faults = tuple(sorted([*faults, *meddling]))
     own = Random(f"{seed}/names")
     name_errors = own.choice((0.003, 0.01, 0.03)) if own.random() < NAMES_SHARE else 0.0
+    own = Random(f"{seed}/parking")
+    open_logs = own.choice((1, 1, 2)) if own.random() < PARKING_SHARE else OPEN_LOGS_MAX
     own = Random(f"{seed}/class changes")
     return Plan(
+        open_logs=open_logs,
         hasty=Random(f"{seed}/hasty").random() < HASTY_SHARE,
         name_errors=name_errors,
         class_changes=_class_changes(own, topics, duration_s, faults),

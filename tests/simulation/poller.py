@@ -11,6 +11,7 @@ from types import TracebackType
 import trio
 
 from .network import Network, SimSocket, Waits
+from .threads import Killed
 
 
 class Poller:
@@ -29,7 +30,9 @@ class Poller:
 
     def register(self, number: int, mask: int) -> None:
         assert mask == select.EPOLLIN, "for nothing else"
-        sock = self._network.numbered[number]
+        sock = self._network.numbered.get(number)
+        if sock is None:
+            raise Killed  # its kernel has closed all that the process had
         assert isinstance(sock, SimSocket)
         assert number not in self._sockets, "it is registered once"
         self._sockets[number] = sock

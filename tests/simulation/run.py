@@ -32,6 +32,7 @@ from .patches import simulated
 from .pipelines import Pipelines
 from .plan import Plan, draw
 from .process import Process
+from .removed import Removed
 from .shares import Shares
 from .streams_kept import check_kept
 from .tap import Tap
@@ -113,8 +114,10 @@ class Simulation:
         meddler = Meddler(world, self.disk, self.history, spared=spared)
         self.nemesis = Nemesis(world, plan, self.disk, self.network, meddler)
         self.nemesis.on_start = self._restarted
-        self.nemesis.on_started = self._look_at_offsets
-        self.clients = Clients(world, plan, self.history)
+        self.nemesis.on_started = self._look_behind_a_start
+        self.removed = Removed(world, self.history)
+        self.nemesis.on_end = lambda process: self.removed.look(process.broker.core)
+        self.clients = Clients(world, plan, self.history, self.removed)
         self.groups = Groups(world, plan, self.history, self.tap.ledger, self.network)
         self.shares = Shares(world, plan, self.history, self.tap.shares)
         self.transactions = Transactions(world, plan, self.history)
@@ -222,6 +225,10 @@ class Simulation:
         self.tap.ledger.restarted()
         self.tap.shares.restarted()
 
+    def _look_behind_a_start(self, process: Process) -> None:
+        self.removed.look(process.broker.core)
+        self._look_at_offsets(process)
+
     def _look_at_offsets(self, process: Process) -> None:
         """Every commit that was answered stands when the broker is there again; members that go on
         do not ask where they are."""
@@ -248,6 +255,7 @@ class Simulation:
                 continue
             streams = [group.name for group in self.plan.groups if group.protocol == "streams"]
             check_kept(self.world, process.broker.core, streams)
+            self.removed.look(process.broker.core)
             for row in process.manager.report.rows:
                 if row.what == "gap":
                     self.history.saw_gap((row.topic, row.partition), row.from_offset)
@@ -274,7 +282,7 @@ class Simulation:
         nemesis.heal()
         if kind == "none":
             return
-        check_recovery(self.world, self.disk)
+        self.removed.recovered(check_recovery(self.world, self.disk))
         await nemesis.start()
 
     @property

@@ -2,80 +2,22 @@
 
 The seed of each finding is printed and repeats it: `--seed S --count 1 --trace`.  `--undone`: the
 mends that are listed in tests/faults/undone.py are undone in turn, and have to be found.
+`--flushers 2`: with the threads of a broker, in whatever order: a seed says what is done alone.
 """
 
-import argparse
-import subprocess
 import sys
-import time
-from collections import Counter
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ..faults.undone import CASES_MAX, UNDONE
-from ..segments.planted.planting import plant
-
-if TYPE_CHECKING:
-    from ..faults.running_damage import Case
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.soak.running_damage", description=__doc__
-    )
-    parser.add_argument("--seconds", type=int, default=120)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=1 << 60, help="at most so many")
-    parser.add_argument("--trace", action="store_true", help="print what was done")
-    parser.add_argument("--undone", nargs="?", const="", help="the name of one; else all of them")
-    options = parser.parse_args()
-    if options.undone is None:
-        return _run(options.seconds, options.seed, options.count, traces=options.trace)
-    names = [bug.name for bug in UNDONE]
-    if options.undone:
-        return _find(options.undone, options.seed, min(options.count, CASES_MAX))
-    command = [sys.executable, "-m", "tests.soak.running_damage", "--seed", str(options.seed)]
-    return max(subprocess.call([*command, "--undone", name]) for name in names)
-
-
-def _case(seed: int) -> "Case":
-    """Imported late: behind what is undone."""
-    case: Case = import_module("tests.faults.running_damage").Case(seed)
-    return case.run()
-
-
-def _run(seconds: int, seed: int, count: int, *, traces: bool) -> int:
-    begun_s = time.monotonic()
-    outcomes: Counter[str] = Counter()
-    findings = 0
-    number = seed
-    while time.monotonic() < begun_s + seconds and number < seed + count:
-        case = _case(number)
-        if traces:
-            print("\n".join(case.trace))
-        for problem in case.problems:
-            print(f"seed {number}: {problem}", flush=True)
-        findings += bool(case.problems)
-        outcomes["refused" if case.refused else "with a loss" if case.lost else "whole"] += 1
-        number += 1
-    counted = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
-    print(
-        f"seeds {seed} to {number - 1}, {time.monotonic() - begun_s:.0f} s: {counted}; "
-        f"{findings} with a finding"
-    )
-    return 1 if findings else 0
-
-
-def _find(name: str, seed: int, count: int) -> int:
-    """Undo a mend, and count the cases until one finds it."""
-    plant(next(bug for bug in UNDONE if bug.name == name))
-    for number in range(seed, seed + count):
-        if problems := _case(number).problems:
-            print(f"case {number - seed + 1:4} {name}: {problems[0].splitlines()[-1][:100]}")
-            return 0
-    print(f"MISSED    {name}", flush=True)
-    return 1
-
+from .drawn_cases import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        main(
+            "tests.soak.running_damage",
+            __doc__,
+            "tests.faults.running_damage",
+            UNDONE,
+            CASES_MAX,
+            has_threads=True,
+        )
+    )

@@ -57,6 +57,8 @@ class Tx:
     producer_id: int = -1
     epoch: int = -1
     sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+    base_offset: int = -1
+    """Of the last batch that was acknowledged."""
 
     async def init(self, timeout_ms: int = 60_000, **again: int) -> int:
         request = InitProducerIdRequest(
@@ -106,8 +108,10 @@ class Tx:
         request = produce_request(topic, records, partition=partition)
         request.transactional_id = self.name if transactional else None
         reply = await self.client.ask(request, ProduceResponse, version)
-        code = reply.responses[0].partition_responses[0].error_code
+        row = reply.responses[0].partition_responses[0]
+        code = row.error_code
         if not code:
+            self.base_offset = row.base_offset
             self.sequences[topic, partition] = sequence + len(sent)
         return code
 

@@ -4,6 +4,30 @@ from .planting import Bug
 
 LOG_BUGS: tuple[Bug, ...] = (
     Bug(
+        "an_opening_whose_failed_sync_could_not_be_marked_doubts_nothing",
+        "failing",
+        "            if isinstance(cause, Unmarked):\n                self._doubt_end()",
+        "            if isinstance(cause, Unmarked):\n                pass",
+        "tests.segments.test_doubted_ends:"
+        "test_an_opening_whose_sync_a_full_disk_fails_leaves_the_reservation_in_doubt[True-disk]",
+    ),
+    Bug(
+        "what_a_stop_is_in_doubt_about_asks_for_a_snapshot",
+        "manager",
+        "        self._end_threads()\n        failures: list[Exception] = []\n",
+        "        self._end_threads()\n        self._metadata.attach(None)\n        failures = []\n",
+        "tests.segments.test_doubted_ends:"
+        "test_what_the_last_sync_of_a_stop_has_cost_is_told_though_no_file_can_be_made[disk]",
+    ),
+    Bug(
+        "where_the_disk_takes_no_mark_nothing_is_doubted",
+        "failing",
+        "        if self._log.is_unmarked or (is_refused and self._log.sync_failed):\n",
+        "        if is_refused and self._log.sync_failed:\n",
+        "tests.segments.test_doubted_ends:"
+        "test_where_the_disk_takes_no_mark_the_reservation_says_what_is_in_doubt[killed-True-disk]",
+    ),
+    Bug(
         "a_temporary_file_is_not_synced",
         "storage",
         "        if synced:\n            file.fdatasync()\n",
@@ -27,8 +51,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "new_directories_are_not_synced",
         "storage",
-        "        storage.fsync_dir(_above(path))\n    except OSError:\n",
-        "        pass\n    except OSError:\n",
+        "            storage.fsync_dir(_above(path))\n        except OSError:\n",
+        "            pass\n        except OSError:\n",
         "the_first_records",
     ),
     Bug(
@@ -335,8 +359,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_a_class_has_left_is_left_when_the_log_was_opened_again",
         "handler",
-        "            ceiling.trust()\n        self._left = None\n",
-        "            ceiling.trust()\n",
+        "        self._trust_end()\n        self._left = None\n",
+        "        self._trust_end()\n",
         "tests.segments.test_doubted_ends:"
         "test_what_a_class_has_left_is_in_doubt_no_more_when_the_log_was_opened_again[disk]",
     ),

@@ -591,11 +591,18 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_was_opened_again_without_frames_is_vouched_for_by_the_next_group",
         "handler",
-        "        self._journaling.say_end()  # at once: "
-        "a class without frames has no BARRIER either\n",
+        "        self.say_end()  # a class without frames has no BARRIER either\n",
         "",
         "tests.segments.test_vouched_always:"
         "test_a_log_that_is_opened_again_after_a_failure_is_vouched_for_at_once[memory]",
+    ),
+    Bug(
+        "what_an_opening_has_found_is_vouched_for_by_the_next_group",
+        "opened_partitions",
+        "            handler.say_end()\n",
+        "            pass\n",
+        "tests.segments.test_vouched_at_start:"
+        "test_what_a_repeated_batch_is_answered_by_is_vouched_for",
     ),
     Bug(
         "no_header_at_the_end_of_a_wal_file",
