@@ -35,6 +35,10 @@ from ..names import LogPaths
 log = structlog.get_logger()
 
 
+class Unmarked(OSError):
+    """A sync of a file has failed, and the disk has not taken the mark that says so."""
+
+
 def mark_unsynced(storage: Storage, paths: LogPaths, end_offset: int = 0) -> bool:
     """A sync of this log has failed, which ended here; whether the mark says so.  Raises nothing:
     where the disk takes no mark either, only this process knows."""
@@ -66,11 +70,12 @@ def _write(storage: Storage, paths: LogPaths, end_offset: int) -> None:
 
 def sync_or_mark(storage: Storage, paths: LogPaths, file: StorageFile, end_offset: int) -> None:
     """Sync a file of a log that is not open, and ends there; also for want of room the kernel may
-    drop what it could not write.  Raises OSError."""
+    drop what it could not write.  Raises OSError; Unmarked: nothing on the disk says so."""
     try:
         file.fdatasync()
-    except OSError:
-        mark_unsynced(storage, paths, end_offset)
+    except OSError as exc:
+        if not mark_unsynced(storage, paths, end_offset):
+            raise Unmarked(exc.errno, exc.strerror, exc.filename) from exc
         raise
 
 

@@ -348,6 +348,8 @@ class PartitionLog:
                 header.records_count,
                 max_timestamp,
             )
+        except NoDescriptor:
+            raise  # before anything was written
         except BaseException:  # whatever it is, bytes may be there that nobody counts
             segment.is_half_written = True
             raise
@@ -389,6 +391,8 @@ class PartitionLog:
                 segment.add(run, offsets[0], offsets[1], records, max_timestamps[0])
             else:
                 segment.add_run(run, sizes, counts, max_timestamps, offsets)
+        except NoDescriptor:
+            raise  # before anything was written
         except BaseException:  # whatever it is, bytes may be there that nobody counts
             segment.is_half_written = True
             raise

@@ -31,6 +31,7 @@ from ..errors import (
     PartitionRefused,
     StorageError,
 )
+from ..files.unsynced import Unmarked
 from ..log.partition_log import PartitionLog
 from ..log.salvaging import Retry, check_promised, salvage
 from ..log.sealing import close_log
@@ -275,6 +276,8 @@ class FailingPartition(PartitionView, ABC):
         except Exception as exc:
             # Retention goes on in `old` on a full disk.
             cause = exc.__cause__
+            if isinstance(cause, Unmarked):
+                self._doubt_end()  # the next process would not know
             if opened is None and isinstance(cause, OSError) and cause.errno not in PASSING_ERRNOS:
                 old.doubt(cause)
             else:

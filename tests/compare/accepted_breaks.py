@@ -8,6 +8,7 @@ from typing import Final
 from segbroker.protocol.api_keys import ApiKey
 
 from .accepted import Accepted
+from .answers import ABSENT, ROW
 
 _REMEMBERS: Final = "the five last batches of a producer are known after a restart; Kafka knows one"
 _ONE_EPOCH: Final = "a restart changes no leader: it begins no leader epoch"
@@ -62,5 +63,13 @@ OVER_A_BREAK: Final = (
         "nothing is open: there is no time since when",
         label="-e",
         ours=-1,
+    ),
+    Accepted(
+        ApiKey.LIST_GROUPS,
+        r"groups\[~-share(,-empty)?\]",
+        "a share group that nobody read in is forgotten like any other; Kafka keeps it",
+        label="left",
+        theirs=ROW,
+        ours=ABSENT,
     ),
 )

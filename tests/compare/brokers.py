@@ -42,6 +42,9 @@ super_users = "User:{ADMIN}"
 """
 
 
+# Kafka looks for groups that nobody needs any more every ten minutes: one that has just lost its
+# last member would be gone in one of many runs.  The daemons of tests look once a day, too.
+_KAFKA_SELDOM: Final = "offsets.retention.check.interval.ms=86400000\n"
 # Kafka looks for what is too old every second.
 _KAFKA_BRIEF: Final = """
 producer.id.expiration.ms=30000
@@ -59,6 +62,7 @@ _OURS_BRIEF: Final = """
 producer_id_expiration_ms = 30000
 transactional_id_expiration_ms = 30000
 offsets_retention_minutes = 1
+group_kept_empty_ms = 1000
 group_max_session_timeout_ms = 30000
 cleaner_backoff_ms = 1000
 """
@@ -116,7 +120,7 @@ class Pair:
         self._place.mkdir()
         self._kafka = ExitStack()
         if given is None:
-            more = _KAFKA.get(ground, "")
+            more = _KAFKA_SELDOM + _KAFKA.get(ground, "")  # of two lines the later one holds
             started = ApacheKafka.start(self._place, durable=False, version=VERSION, more=more)
             self.theirs = self._kafka.enter_context(started).host_and_port
         else:

@@ -8,12 +8,15 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
+import trio
+
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.record_batch import decode_batch, encode_batch, iter_batches, read_header
 from segbroker.protocol.schema import records_view
 
 from .cases import Ground, broken
 from .cases_groups import stood, synced
+from .cases_kinds import listed, made
 from .cases_produce import batch
 from .cases_sequences import LAST, Producer, numbers
 from .cases_time import look, start_set
@@ -21,6 +24,7 @@ from .cases_transactions import begun, completed, sent
 from .stage import Stage
 
 Two = AsyncGenerator[None, None]
+Kept = tuple[int, bytes | None, bytes | None]
 
 
 @broken(ApiKey.PRODUCE, Ground.BRIEF)
@@ -157,6 +161,14 @@ async def forgotten_groups(stage: Stage) -> Two:
         await stage.ask(name.rpartition("-")[2], ApiKey.DESCRIBE_GROUPS, groups=[name])
 
 
+@broken(ApiKey.LIST_GROUPS, Ground.BRIEF)
+async def forgotten_kinds(stage: Stage) -> Two:
+    """Who has not said a word since is no member any more."""
+    names = set((await made(stage, await stage.topic("-t", 2))).values())
+    yield
+    await listed(stage, "left", names)
+
+
 def _keyed(*rows: tuple[bytes, bytes | None], at: int | None = None, **more: Any) -> bytes:
     now = time.time_ns() // 1_000_000 if at is None else at
     values = [value for _, value in rows]
@@ -171,9 +183,9 @@ _COMPACTED: Final = {
 }
 
 
-async def _rolled(stage: Stage, topic: str) -> None:
+async def _rolled(stage: Stage, topic: str, first: int = 0) -> None:
     """Two more batches, each in a segment of its own: what was before is not the active one."""
-    for n in range(2):
+    for n in (first, first + 1):
         await stage.produce(topic, _keyed((b"last %d" % n, b""), at=_later(10 + n)))
 
 
@@ -183,8 +195,20 @@ def _later(n: int) -> int:
     return time.time_ns() // 1_000_000 + 1_000 * (n + 1)
 
 
+async def _cleaned(stage: Stage, topic: str) -> None:
+    """Wait until the cleaner was there: the first record, which another one replaces, is gone."""
+    while any(offset == 0 for offset, *_ in (await _records(stage, topic))[0]):
+        await trio.sleep(0.2)
+
+
 async def _read(stage: Stage, topic: str) -> None:
     """What a consumer sees from the start to the end: how it lies in batches is not compared."""
+    found, end = await _records(stage, topic)
+    stage.seen[f"all of {topic[-2:]}"] = {"records": found, "end": end}
+
+
+async def _records(stage: Stage, topic: str) -> tuple[list[Kept], int]:
+    """What is there, and the offset behind it."""
     offset, found, fields = 0, [], {"replica_id": -1, "max_wait_ms": 10, "session_epoch": -1}
     row = {"partition": 0, "partition_max_bytes": 1 << 20}
     while True:
@@ -200,8 +224,7 @@ async def _read(stage: Stage, topic: str) -> None:
             found += [(one.offset, one.key, one.value) for one in records if one.offset >= offset]
             offset = header.base_offset + header.last_offset_delta + 1
         if offset >= part.high_watermark:
-            break
-    stage.seen[f"all of {topic[-2:]}"] = {"records": found, "end": offset}
+            return found, offset
 
 
 @broken(ApiKey.LIST_OFFSETS, Ground.BRIEF)
@@ -243,6 +266,8 @@ async def tombstones_left_by_the_cleaner(stage: Stage) -> Two:
             key = b"other" if value == b"b" else b"k"
             await stage.produce(topic, _keyed((key, value), at=_later(n)))
         await _rolled(stage, topic)
+    await _cleaned(stage, gone)
+    await _rolled(stage, gone, 2)  # the first cleaning reaches a tombstone, another one removes it
     yield
     await _read(stage, kept)
     await _read(stage, gone)

@@ -203,21 +203,23 @@ async def kinds_committed_to_by_transactions(stage: Stage) -> None:
         await stage.ask(kind, ApiKey.TXN_OFFSET_COMMIT, **fields)
 
 
+async def listed(stage: Stage, label: str, names: set[str], **more: Any) -> None:
+    """Ask for all groups, and keep what is said of these."""
+    answer = await stage.quietly(ApiKey.LIST_GROUPS, stage.version, **more)
+    answer.groups = [group for group in answer.groups if group.group_id in names]
+    stage.keep(label, answer)
+
+
 @case(ApiKey.LIST_GROUPS)
 async def kinds_listed(stage: Stage) -> None:
     topic = await stage.topic("-t", 2)
     names = set((await made(stage, topic)).values())
-
-    async def ask(label: str, **more: Any) -> None:
-        answer = await stage.quietly(ApiKey.LIST_GROUPS, stage.version, **more)
-        answer.groups = [group for group in answer.groups if group.group_id in names]
-        stage.keep(label, answer)
-
-    await ask("all")
+    await listed(stage, "all", names)
     if stage.version >= 4:
         for states in (["Empty"], ["stable", "EMPTY"], ["Assigning"], ["NotReady"], ["Dead"], [""]):
-            await ask(f"in {states}", states_filter=states)
+            await listed(stage, f"in {states}", names, states_filter=states)
     if stage.version >= 5:
         for types in (["Classic"], ["consumer", "share"], ["STREAMS"], ["Unknown"], [""]):
-            await ask(f"of {types}", types_filter=types)
-        await ask("both", types_filter=["share"], states_filter=["Empty"])
+            await listed(stage, f"of {types}", names, types_filter=types)
+        both = {"types_filter": ["share"], "states_filter": ["Empty"]}
+        await listed(stage, "both", names, **both)

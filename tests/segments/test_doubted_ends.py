@@ -15,7 +15,7 @@ import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
-from segbroker.segments.errors import PartitionReadOnly, StorageError
+from segbroker.segments.errors import DiskFull, PartitionReadOnly, StorageError
 from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.metadata import ceilings
 from segbroker.segments.metadata.transactions import (
@@ -518,6 +518,37 @@ def test_where_the_disk_takes_no_mark_the_reservation_says_what_is_in_doubt(
         assert not gaps
     assert opened.log_end_offset >= 4, "no offset is given again"
     assert readable(opened) == ([] if forgets else [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("forgets", "durability"), list(product([True, False], ["disk", "memory"]))
+)
+def test_an_opening_whose_sync_a_full_disk_fails_leaves_the_reservation_in_doubt(
+    forgets: bool, durability: str
+) -> None:
+    """It is the log's own that is open yet: without a mark nobody knows but this process."""
+    disk = Markless(forgets=forgets)
+    manager, handler = partition_on(disk, one_segment(durability))
+    for n in range(4):
+        write(handler, n)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 4)
+    disk.full = False
+    disk.fails, disk.error = ("_segment_",), errno.ENOSPC
+    manager.housekeeping(5_000)
+    disk.fails = ()
+    assert handler.is_poisoned, "its log could not be opened again"
+    again = manager_on(disk.after_kill())
+    opened = again.get_handler("t", 0)
+    assert opened.log_end_offset >= 4, "no offset is given again"
+    assert len([row for row in again.report.rows if row.what == "gap"]) == 1
+    assert readable(opened) == ([] if forgets else [0, 1, 2, 3])
+    if not forgets:
+        manager.housekeeping(15_000)
+        assert handler.read_only is None
+        again = manager_on(disk.after_kill())
+        assert again.get_handler("t", 0).log_end_offset == 4, "nothing is in doubt any more"
 
 
 class Roomless(TreacherousStorage):

@@ -314,7 +314,14 @@ def test_a_file_that_was_synced_and_is_away_is_not_sealed_but_written_anew(
 
 @pytest.mark.parametrize("config", [SMALL, DISK])
 @pytest.mark.parametrize(
-    "met", ["by an append", "by an append, then a stop", "by a look", "by a look, and is open"]
+    "met",
+    [
+        "by an append",
+        "by an append that found no descriptor before",
+        "by an append, then a stop",
+        "by a look",
+        "by a look, and is open",
+    ],
 )
 def test_nothing_is_written_into_a_file_that_somebody_else_has_made_longer(
     config: TopicConfig, met: str
@@ -325,6 +332,12 @@ def test_nothing_is_written_into_a_file_that_somebody_else_has_made_longer(
         write(handler, n)
     handler.sync()
     assert met.endswith("open") or handler._log.park(), "it gives its descriptor back"
+    if "descriptor" in met:
+        with (
+            patch.object(disk, "open", side_effect=OSError(errno.EMFILE, "planted")),
+            pytest.raises(DiskFull),
+        ):
+            write(handler, 2)
     active = handler._log.active
     disk.open(active.path).pwrite(bytes(active.size + 100), 0)
     if not met.startswith("by a look"):

@@ -4,6 +4,14 @@ from .planting import Bug
 
 LOG_BUGS: tuple[Bug, ...] = (
     Bug(
+        "an_opening_whose_failed_sync_could_not_be_marked_doubts_nothing",
+        "failing",
+        "            if isinstance(cause, Unmarked):\n                self._doubt_end()",
+        "            if isinstance(cause, Unmarked):\n                pass",
+        "tests.segments.test_doubted_ends:"
+        "test_an_opening_whose_sync_a_full_disk_fails_leaves_the_reservation_in_doubt[True-disk]",
+    ),
+    Bug(
         "what_a_stop_is_in_doubt_about_asks_for_a_snapshot",
         "manager",
         "        self._end_threads()\n        failures: list[Exception] = []\n",
