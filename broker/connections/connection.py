@@ -324,7 +324,9 @@ class Connection:
         """The TLS handshake, and who the peer is if it has shown a certificate."""
         self._park()
         strangers, host = self.core.strangers, self.peer.address[0]
-        await sock.handshake(lambda step: self._served(strangers.shake_hands(host, step)))
+        await sock.handshake(
+            lambda step: self._served(strangers.shake_hands(host, step, has_begun=self._has_spoken))
+        )
         self._parked = False
         if not self.peer.listener.protocol.is_sasl and (subject := sock.subject()) is not None:
             rules = self.core.config.of_listener(self.peer.listener.spec.name, RULES)
@@ -480,7 +482,8 @@ class Connection:
         """Until it is the turn of this stranger: to be received from, and to be answered once."""
         session = self.peer.sasl
         assert session is not None, "nobody else is a stranger"
-        await self._served(self.core.strangers.turn(self.peer.address[0]))
+        strangers, host = self.core.strangers, self.peer.address[0]
+        await self._served(strangers.turn(host, has_begun=self._has_spoken))
         session.has_turn = True
 
     async def _wait_unmuted(self) -> None:

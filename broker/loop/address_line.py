@@ -2,8 +2,8 @@
 
     put("A", 1) put("A", 2) put("A", 3) put("B", 4)     take: 1, 4, 2, 3
 
-Within an address, whatever came first is first.  So an address with a thousand connections in the
-line has one turn in a round, like every other.
+Within an address, whatever came first is first, unless another one is put before it.  So an address
+with a thousand connections in the line has one turn in a round, like every other.
 
 Limit: an address is remembered as long as it has something in the line.  What nobody wants any more
 stays in the line until its turn has come, unless it leaves, so the line may be longer than there
@@ -35,6 +35,10 @@ class AddressLine(Generic[Item]):
     def put(self, host: str, item: Item) -> None:
         """Wait in the line."""
         self._by_host.setdefault(host, deque()).append(item)
+
+    def put_first(self, host: str, item: Item) -> None:
+        """Wait before the others of its address, whose turn is when it was."""
+        self._by_host.setdefault(host, deque()).appendleft(item)
 
     def put_back(self, host: str, item: Item) -> None:
         """It was taken too early: it is the next one, and its address has the next turn."""

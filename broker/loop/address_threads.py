@@ -39,15 +39,16 @@ class AddressThreads:
         with self._lock:
             return len(self._line)
 
-    async def run(self, host: str, function: Callable[[], T]) -> T:
-        """`function()` for an address; its exceptions come out here.
+    async def run(self, host: str, function: Callable[[], T], *, first: bool = False) -> T:
+        """`function()` for an address; its exceptions come out here.  first: before whatever waits
+        of its address.
 
         When its caller is cancelled, it is not begun any more, or waited for if it has begun.
 
         Raises RuntimeError: there is no thread, and the system has none.
         """
         job = ThreadJob(function)
-        self._put(host, job)
+        self._put(host, job, first=first)
         try:
             await job.ended.wait()
         except trio.Cancelled:
@@ -60,9 +61,10 @@ class AddressThreads:
             raise
         return job.result()
 
-    def _put(self, host: str, job: ThreadJob[T]) -> None:
+    def _put(self, host: str, job: ThreadJob[T], *, first: bool) -> None:
         with self._lock:
-            self._line.put(host, job)
+            put = self._line.put_first if first else self._line.put
+            put(host, job)
             if self._threads == self._most:
                 return
             try:

@@ -16,6 +16,9 @@ back to a broker whose passes are long has its logins in time, too.
       ^                             there is none -------+
       +--------- it is the next one in the line ---------+
 
+Of an address those go first that have begun, or else a thousand that come at the same time would be
+through at the same time, as late as the last one: when all have given up, and come again.
+
 The last one of those that were called for a pass calls others for the next one.  While somebody is
 called the steps of tasks are looked at (`_Watch`), so it is known what a turn has taken when it is
 over, whatever its caller did with it.
@@ -61,18 +64,23 @@ class Strangers:
         self._called = 0  # so many were
         self._on_way = 0  # and so many of them have not come yet
 
-    async def shake_hands(self, host: str, step: Callable[[], None]) -> None:
+    async def shake_hands(
+        self, host: str, step: Callable[[], None], *, has_begun: bool = False
+    ) -> None:
         """`step()` of a connection from an address, in a thread; its exceptions come out here.
+        has_begun: it is not the first one.
 
         A step that has begun is ended, even when its caller is cancelled.
         """
-        await self._handshakes.run(host, step)
+        await self._handshakes.run(host, step, first=has_begun)
 
-    async def turn(self, host: str) -> None:
+    async def turn(self, host: str, *, has_begun: bool = False) -> None:
         """Until it is the turn of an address: what its caller does then, until it waits for
-        something, is done in the share of the strangers."""
+        something, is done in the share of the strangers.  has_begun: it has had a turn, or made a
+        step of a handshake."""
         called = trio.Event()
-        self._line.put(host, called)
+        put = self._line.put_first if has_begun else self._line.put
+        put(host, called)
         if not self._on_way:
             self._watch.start()
             self._call()

@@ -49,11 +49,14 @@ async def test_no_more_are_computed_at_once_and_addresses_take_turns() -> None:
             await becomes(lambda n=n: len(threads) == n + 1)  # type: ignore[misc]
         nursery.start_soon(threads.run, "other", partial(done.append, -1))
         await becomes(lambda: len(threads) == 6)
+        has_begun = partial(threads.run, "flood", partial(done.append, 5), first=True)
+        nursery.start_soon(has_begun)
+        await becomes(lambda: len(threads) == 7)
         await trio.sleep(0.05)
         assert not done
         held[0].released.set()
-        await becomes(lambda: len(done) == 6)
-        assert done == [0, -1, 1, 2, 3, 4]
+        await becomes(lambda: len(done) == 7)
+        assert done == [5, -1, 0, 1, 2, 3, 4]
         held[1].released.set()
 
 

@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +22,12 @@ from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import encode_request
-from segbroker.protocol.messages_core import ApiVersionsRequest
+from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.scram import ScramMechanism
 
 from ..support.certificates import Authority
 from ..support.waiting import becomes
-from ..support.wire_client import connect
+from ..support.wire_client import WireClient, connect
 from .conftest import Events, serving
 from .logins import SHA_256, guarded, is_served, log_in
 from .test_login import delete, set_password
@@ -151,12 +152,14 @@ async def test_behind_many_handshakes_of_an_address_another_one_is_next_but_one(
     begun, released = threading.Event(), threading.Event()
     real = Strangers.shake_hands
 
-    async def noted(lines: Strangers, host: str, step: Callable[[], None]) -> None:
+    async def noted(
+        lines: Strangers, host: str, step: Callable[[], None], *, has_begun: bool
+    ) -> None:
         def told() -> None:
             order.append(host)
             step()
 
-        await real(lines, host, told)
+        await real(lines, host, told, has_begun=has_begun)
 
     def hold() -> None:
         begun.set()
@@ -165,7 +168,7 @@ async def test_behind_many_handshakes_of_an_address_another_one_is_next_but_one(
     monkeypatch.setattr(Strangers, "shake_hands", noted)
     async with protected(authority) as broker, trio.open_nursery() as nursery:
         lines = broker.core.strangers
-        nursery.start_soon(lines.shake_hands, "127.0.0.9", hold)
+        nursery.start_soon(partial(lines.shake_hands, "127.0.0.9", hold, has_begun=False))
         await becomes(begun.is_set)
         with (
             strangers(broker.address, STRANGERS) as many,
@@ -253,6 +256,29 @@ async def test_of_many_who_ask_for_a_page_one_is_looked_at_in_a_pass() -> None:
                 send_at_once(socks, PAGE)
                 await becomes(lambda: len(answered.order) == CONNECTIONS_MAX)
     assert answered.most == 1
+
+
+async def test_of_an_address_those_go_first_who_have_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If all took turns, a thousand would be through at the same time, as late as the last one:
+    when all have given up, and come again."""
+    monkeypatch.setattr(strangers_module, "IN_PASS_LEAST", 1)
+    monkeypatch.setattr(strangers_module, "CLIENTS_SHARE", 0.0)
+    count, requests = 20, 3
+    answered: list[int] = []
+
+    async def ask(client: WireClient) -> None:
+        for number in range(requests):
+            await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+            answered.append(number)
+
+    async with guarded() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        async with trio.open_nursery() as nursery:
+            for client in clients:
+                nursery.start_soon(ask, client)
+    assert answered.index(requests - 1) < count
 
 
 async def test_at_the_limit_of_logins_a_stranger_costs_no_look_at_all_others(
