@@ -157,10 +157,12 @@ class Upkeep:
             self._directory.wal.look()
             self._metadata.look()
             self._metadata.settle()
+            # What was synced since the last tick, if no group came; first, as it is a part of what
+            # is said to be written.
+            self._directory.wal.say_ends()
             self._absorb(now_ms)
             self._attend(now_ms)
             self._directory.follow_settings()
-            self._directory.wal.say_ends()  # what was synced since the last tick, if no group came
             self._say_refused(now_ms)
         self._visit_unopened(age_ms if self._has_looked_at_ages else None)
         if monotonic_ms is not None and age_ms is not None:

@@ -128,7 +128,8 @@ def _items(
         epoch = item.epoch
         if item.is_gap:
             yield from _gap(model, item.base_offset, item.next_offset, item.reason, promised)
-            if is_kill and item.reason == "lost_tail" and not (model.lost or model.damaged):
+            may_be_told = model.lost or model.damaged or model.is_unmarked
+            if is_kill and item.reason == "lost_tail" and not may_be_told:
                 yield f"I7: a lost tail at {item.base_offset}, and only the process died"
             continue
         batch = sent.get(item.base_offset)

@@ -45,6 +45,8 @@ class PartitionModel:
     """Offsets that a scenario destroyed: there, or in a gap of reason corruption."""
     lost: list[tuple[int, int]] = field(default_factory=list)
     """Offsets that a crash the scenario went through has taken: nothing may be there but a gap."""
+    is_unmarked: bool = False
+    """The disk takes no mark of a failed sync: more may be told as lost behind a kill than is."""
 
     settled_at: int = -1
     """So many batches were sent when it was closed in order; if no more were, none is lost."""

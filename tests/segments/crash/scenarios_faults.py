@@ -18,8 +18,14 @@ def fault(driver: Driver, fault: Fault) -> None:
 
 
 def without_marks(driver: Driver) -> None:
-    """The disk takes no mark of a failed sync: the next process knows nothing of it."""
+    """The disk takes no mark of a failed sync: the next process knows nothing of it, but that the
+    reserved offsets are in doubt."""
     fault(driver, Fault("create", ".unsynced", 0, lasts=True))
+    for lives in driver.model.topics.values():
+        for life in filter(None, lives):
+            for partition in life.partitions:
+                partition.is_unmarked = True
+    driver.model.changed()
 
 
 @scenario(durability="fsync")
@@ -223,6 +229,8 @@ def the_sync_of_a_tick_fails_and_another_process(driver: Driver) -> None:
     driver.tick()
     driver.kill()
     driver.open()
+    doubted = (3, driver.handler("t").log_end_offset)
+    driver.model.partition("t", 0).lost.append(doubted)
     driver.append("t")
     driver.tick()
     driver.append("t")
