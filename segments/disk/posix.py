@@ -29,6 +29,7 @@ FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 DISKS = "/sys/dev/block"
+_REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -58,7 +59,7 @@ def _has_preadv() -> bool:
     try:
         os.preadv(-1, [bytearray(1)], 0)
     except OSError as exc:
-        return exc.errno == errno.EBADF
+        return exc.errno not in _REFUSED
     return True
 
 
