@@ -261,6 +261,8 @@ class Ledger:
             return
         conflicts = holders.told(member, places, asked.came_s, self.world.now())
         if conflicts is None:
+            for place in places:
+                self.owners.pop(place, None)  # this member, or who had it before
             return
         for place, other in conflicts:
             self.world.lapse(
