@@ -28,7 +28,6 @@ from .topics import Topic
 
 WRITERS: Final = 2
 """Of each topic."""
-RUN_LIMIT_S: Final = 3_000.0
 CALM_S: Final = 15.0
 """Within so long a broker on a disk that is whole again has done all that it could not."""
 
@@ -67,21 +66,8 @@ class Run:
         for topic in self.topics:
             topic.hardened = self.records.hardened
 
-    async def main(self) -> None:
-        """The whole run."""
-        async with trio.open_nursery() as nursery:
-            self.nemesis.nursery = nursery
-            nursery.start_soon(self.network.run)
-            try:
-                with trio.fail_after(RUN_LIMIT_S):
-                    await self._work()
-            finally:
-                if (process := self.nemesis.process) is not None:
-                    with trio.CancelScope(shield=True):
-                        await process.kill(power=False)
-                nursery.cancel_scope.cancel()
-
-    async def _work(self) -> None:
+    async def work(self) -> None:
+        """All of it."""
         plan = self.plan
         await self.nemesis.start()
         async with trio.open_nursery() as writing:
@@ -131,5 +117,5 @@ def run_seed(
     """Run a seed.  planted: puts a bug into the product for the time of the run."""
     run = Run(seed, plan or draw(seed), keep_trace=keep_trace)
     world = run.world
-    run_world(world, run.network, run.main, planted)
+    run_world(world, run.network, run.nemesis, run.work, planted)
     return Outcome(seed, world.violations, world.digest(), world.counts, world.lines)

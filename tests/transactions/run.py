@@ -30,7 +30,6 @@ from .instances import Instance, group_of
 from .plan import draw
 from .readers import Readers
 
-RUN_LIMIT_S: Final = 3_000.0
 CALM_S: Final = 30.0
 """Within so long all that was open has ended: time-outs, and the broker's own patience."""
 TRIES_MAX: Final = 100
@@ -81,21 +80,8 @@ class Case:
 
     def run(self) -> "Case":
         """All of it."""
-        run_world(self.world, self.network, self._main)
+        run_world(self.world, self.network, self.nemesis, self._work)
         return self
-
-    async def _main(self) -> None:
-        async with trio.open_nursery() as nursery:
-            self.nemesis.nursery = nursery
-            nursery.start_soon(self.network.run)
-            try:
-                with trio.fail_after(RUN_LIMIT_S):
-                    await self._work()
-            finally:
-                if (process := self.nemesis.process) is not None:
-                    with trio.CancelScope(shield=True):
-                        await process.kill(power=False)
-                nursery.cancel_scope.cancel()
 
     async def _work(self) -> None:
         plan = self.plan
