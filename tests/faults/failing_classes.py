@@ -1,0 +1,470 @@
+"""A topic whose class of durability and settings change, on a disk that fails.
+
+    life    records in one to three partitions; the class, sizes, retention, its policy and
+            on.corruption of the topic change, and the defaults of all topics; partitions are added,
+            records deleted, the topic deleted and made again under its name, with any class; syncs
+            fail, of segments, the write-ahead log, the metadata, marks, names of files, and forget
+            what they were to write; the disk is full; logs are synced, parked, checkpointed
+    end     a kill, at any change of the disk as well, a power cut, an orderly stop and either
+    start   with another number of shards of the write-ahead log; may be killed in turn
+
+A case comes of its seed.  class_ledger.py judges what is acknowledged by the class that an
+administrator was told of: the weaker one, while a change was refused and may yet come true.  Behind
+a start the topic is one of those that it may be, and of a class that was asked for.  In the end
+nothing fails: every partition follows its topic's settings, and takes and keeps a record.
+
+Not drawn: files that are changed or cannot be read (running_damage.py, failing_transactions.py), a
+start on a disk that fails, producers with ids, compaction.
+"""
+
+import errno
+import traceback
+from contextlib import suppress
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.errors import PartitionFull, StorageError
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal.journal import WalConfig
+
+from .class_ledger import PartitionLedger
+from .committed_view import read_committed
+from .failing_disk import FailingDisk
+from .listening import listening
+from .meddled_disk import Killed
+
+TOPIC: Final = "t"
+STORED: Final = ("fsync", "disk", "memory")
+PARTITIONS_MAX: Final = 3
+SHARDS: Final = (1, 1, 2, 3)
+PAUSES_MS: Final = (500, 3_000, 70_000)
+SETTLE_TICKS: Final = 8
+ERRORS: Final = (errno.EIO, errno.ENOSPC)
+FAILING: Final = ("segment_", "segment_", "/wal-", "/wal-", "/meta/", "snapshot", "unsynced")
+"""Parts of the paths whose syncs fail."""
+SETTINGS: Final = {
+    "segment.bytes": ("700", "700", "2500"),
+    "retention.records": ("-1", "-1", "-1", "3", "20"),
+    "retention.bytes": ("-1", "-1", "-1", "1500"),
+    "retention.full.policy": ("drop-old", "drop-old", "reject"),
+    "on.corruption": ("gap", "gap", "gap", "readonly", "refuse"),
+}
+DEFAULTS: Final = ({}, {"retention.ms": "-1"}, {"retention.records": "10"}, {"segment.bytes": "900"})
+WEIGHTS: Final = {
+    "append": 14,
+    "alter": 6,
+    "defaults": 1,
+    "grow": 1,
+    "again": 1,
+    "delete": 1,
+    "fail": 5,
+    "names": 1,
+    "full": 1,
+    "tick": 6,
+    "round": 1,
+    "heal": 4,
+    "sync": 1,
+    "flush": 1,
+    "checkpoint": 1,
+    "park": 1,
+    "look": 1,
+    "kill": 2,
+    "power_cut": 2,
+    "stop": 2,
+}
+
+
+class Case:
+    """One seed.  `problems`: what must not be; `trace`: what was done."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"failing classes {seed}")
+        self.problems: list[str] = []
+        self.trace: list[str] = []
+        self.now_ms = 1_000_000
+        self.disk = FailingDisk(seed)
+        self.disk.overwrites = self.random.random() < 0.5
+        self.values = 0
+        self.was_torn = False
+        self.topics: dict[UUID | None, list[PartitionLedger]] = {}
+        """Of each topic that may be there, by its id, what is known; None: one that was refused."""
+        self.may_be_gone = True
+        """Whether it may be that there is no topic."""
+        self.classes: set[str] = set()
+        """One of them is the topic's."""
+        self.overrides: dict[str, str] = {}
+        self.kept_min: int | None = None
+        self.may_reject = False
+
+    @property
+    def outcome(self) -> str:
+        """What came of it."""
+        gaps = any(one.gaps for rows in self.topics.values() for one in rows)
+        return "with a gap" if gaps else "torn" if self.was_torn else "whole"
+
+    def run(self) -> "Case":
+        """All of it."""
+        with listening(self.problems, lambda event: None):
+            try:
+                self._run()
+            except Exception:
+                self._problem("raised " + traceback.format_exc(limit=-6))
+        return self
+
+    def _run(self) -> None:
+        random = self.random
+        self._open(power_cut=False)
+        self._create()
+        for act in random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=random.randint(15, 60)):
+            if random.random() < 0.03:
+                self.disk.dies_in = random.randint(0, 25)
+            self.trace.append(act)
+            try:
+                getattr(self, f"_{act}")()
+            except (StorageError, OSError, ExceptionGroup) as exc:
+                self.trace.append(f"  {type(exc).__name__}: {exc}")
+            except Killed:
+                self.trace.append("  in which it is killed")
+                self._restart(power_cut=False)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Nothing fails any more, and an operator has looked."""
+        self._settle()
+        if TOPIC not in self.manager.topics:
+            self._create()
+        overrides = {"on.corruption": "gap", "retention.full.policy": "drop-old"}
+        with suppress(StorageError):  # stored, and followed when that is over
+            self._alter_to({**self.overrides, **overrides})
+        self._settle()
+        if any(handler.read_only is not None for handler in self._handlers()):
+            self._restart(power_cut=False)  # what memory lost waits for a start
+            self._settle()
+        self._judge("in the end")
+        for handler in self._handlers():
+            config = self.manager.topics[TOPIC].config
+            if handler.read_only is not None:
+                self._problem(f"read-only in the end: {handler.read_only}")
+            elif handler.config != config or (handler.ceiling is None) != self._is("fsync"):
+                self._problem(f"settings are not followed: {handler.config}, not {config}")
+            elif not self._send(handler):
+                self._problem("the last record is not acknowledged")
+        self._restart(power_cut=self.random.random() < 0.5)
+
+    # The topic
+
+    def _is(self, *classes: str) -> bool:
+        """Whether the topic is of one of these for certain."""
+        return self.classes <= set(classes)
+
+    def _asked(self, overrides: dict[str, str]) -> None:
+        """Settings that may be in force from here on."""
+        self.may_reject |= overrides.get("retention.full.policy") == "reject"
+        for key in ("retention.records", "retention.bytes"):
+            if (limit := int(overrides.get(key, "-1"))) >= 0:
+                least = limit if key == "retention.records" else 0
+                self.kept_min = least if self.kept_min is None else min(self.kept_min, least)
+
+    def _create(self) -> None:
+        """Of any class."""
+        random = self.random
+        durability = random.choice((*STORED, *STORED, "ephemeral"))
+        overrides = {"index.interval.bytes": "4096", "durability": durability}
+        overrides["segment.bytes"] = random.choice(SETTINGS["segment.bytes"])
+        if durability == "ephemeral":
+            overrides["retention.bytes"] = "100000"
+        count = random.choice((1, 1, 2))
+        rows = [PartitionLedger() for _ in range(count)]
+        self.classes, self.overrides = {durability}, overrides
+        self.kept_min, self.may_reject = None, False
+        self.topics[None] = rows
+        self.trace.append(f"  {durability}, {count} partitions")
+        meta = self.manager.create_topic(TOPIC, count, TopicConfig(overrides))
+        self.topics, self.may_be_gone = {meta.topic_id: rows}, False
+
+    def _again(self) -> None:
+        """The topic is deleted, and another of its name made."""
+        if TOPIC in self.manager.topics:
+            was = self.may_be_gone
+            self.may_be_gone = True
+            self.manager.delete_topic(TOPIC)
+            self.topics.clear()
+            self.trace.append(f"  deleted {was}")
+        self.manager.settle()
+        self._create()
+
+    def _grow(self) -> None:
+        rows = self._ledgers()
+        if TOPIC in self.manager.topics and len(rows) < PARTITIONS_MAX:
+            rows.append(PartitionLedger())
+            self.manager.create_partitions(TOPIC, len(rows))
+
+    def _alter(self) -> None:
+        if TOPIC not in self.manager.topics:
+            return
+        random = self.random
+        overrides = dict(self.overrides)
+        if random.random() < 0.7 and not self._is("ephemeral"):
+            overrides["durability"] = random.choice(STORED)
+        if random.random() < 0.5:
+            key = random.choice(list(SETTINGS))
+            overrides[key] = random.choice(SETTINGS[key])
+        self._alter_to(overrides)
+
+    def _alter_to(self, overrides: dict[str, str]) -> None:
+        self.trace.append(f"  {overrides}")
+        self._asked(overrides)
+        new = overrides["durability"]
+        self.classes.add(new)
+        self.manager.alter_topic(TOPIC, overrides)
+        self.overrides, self.classes = overrides, {new}
+        if new == "fsync":
+            self._synced()
+
+    def _defaults(self) -> None:
+        values = self.random.choice(DEFAULTS)
+        self._asked(values)
+        self.manager.set_topic_defaults(values)
+
+    # Lives
+
+    def _open(self, *, power_cut: bool) -> None:
+        """A start; one that is killed is followed by another."""
+        random = self.random
+        if random.random() < 0.1 and self.topics:
+            self.disk.dies_in = random.randint(0, 60)
+        while True:
+            self.now_ms += 1_000
+            self.disk.forgets = random.random() < 0.5
+            wal = WalConfig(random.choice(SHARDS), file_bytes=1 << 14, shard_bytes=1 << 16)
+            self.manager = DiskManager(
+                "/data", storage=self.disk, flushers=0, wal=wal, now_ms=self.now_ms
+            )
+            try:
+                self.manager.open()
+                break
+            except Killed:
+                self.trace.append("  in which it is killed")
+                self.disk = self.disk.image(power_cut=power_cut and random.random() < 0.5)
+        self.disk.dies_in = None
+
+    def _restart(self, *, power_cut: bool, is_clean: bool = False) -> None:
+        """Another process finds the disk; it works."""
+        self._heal()
+        is_torn = not is_clean and (power_cut or bool(self.disk.lost))
+        self.trace.append(f"  {power_cut=} {is_torn=}")
+        self.was_torn |= is_torn
+        overwrites, self.disk = self.disk.overwrites, self.disk.image(power_cut=power_cut)
+        self.disk.overwrites = overwrites
+        self._open(power_cut=power_cut)
+        self._find_topic()
+        for ledger in self._ledgers():
+            ledger.pending.clear()
+            if self._is("ephemeral"):
+                ledger.forgotten()
+            elif is_torn:
+                ledger.torn()
+        self._judge("behind a start", may_gap=is_torn)
+
+    def _find_topic(self) -> None:
+        """Which it is; one of those that there may be."""
+        meta = self.manager.topics.get(TOPIC)
+        if meta is None:
+            if not self.may_be_gone:
+                self._problem("the topic is gone")
+            self.topics, self.may_be_gone = {}, True
+            return
+        rows = self.topics.get(meta.topic_id, self.topics.get(None))
+        if rows is None:
+            self._problem("a topic is there that was deleted")
+            rows = [PartitionLedger() for _ in range(meta.partitions)]
+        self.topics, self.may_be_gone = {meta.topic_id: rows}, False
+        del rows[meta.partitions :]
+        found = meta.config.durability.value
+        if found not in self.classes:
+            self._problem(f"the class is {found}, none of {self.classes}")
+        self.classes, self.overrides = {found}, dict(meta.config.overrides)
+
+    def _kill(self) -> None:
+        self._restart(power_cut=False)
+
+    def _power_cut(self) -> None:
+        self._restart(power_cut=True)
+
+    def _stop(self) -> None:
+        """Behind one that has succeeded a power cut takes nothing."""
+        is_clean = False
+        try:
+            works = all(one.read_only is None for one in self.manager.handlers.values())
+            self.manager.close()
+            if is_clean := works:
+                self._synced()
+        except (StorageError, OSError, ExceptionGroup) as exc:
+            self.trace.append(f"  {type(exc).__name__}: {exc}")
+        self._restart(power_cut=self.random.random() < 0.5, is_clean=is_clean)
+
+    def _settle(self) -> None:
+        """Nothing fails any more, and everybody has the time to see that."""
+        self._heal()
+        for _ in range(SETTLE_TICKS):
+            self.now_ms += max(PAUSES_MS)
+            with suppress(StorageError, OSError):
+                self.manager.housekeeping(self.now_ms)
+        if (meta := self.manager.topics.get(TOPIC)) is not None:
+            self._find_topic()
+            self.overrides = dict(meta.config.overrides)
+
+    # Records
+
+    def _ledgers(self) -> list[PartitionLedger]:
+        return next(iter(self.topics.values()), [])
+
+    def _handler(self, partition: int) -> DiskHandler:
+        """Raises StorageError."""
+        handler = self.manager.get_handler(TOPIC, partition)
+        ledger = self._ledgers()[partition]
+
+        def advanced(one: DiskHandler) -> None:
+            ledger.advanced(one.high_watermark, is_durable=self._is("fsync"))
+
+        handler.on_high_watermark = advanced
+        handler.on_failure = lambda one, error: ledger.pending.clear()
+        return handler
+
+    def _handlers(self) -> list[DiskHandler]:
+        meta = self.manager.topics.get(TOPIC)
+        return [self._handler(number) for number in range(meta.partitions if meta else 0)]
+
+    def _any(self) -> DiskHandler:
+        """Raises StorageError where there is none."""
+        handlers = self._handlers()
+        if not handlers:
+            raise StorageError("there is no topic")
+        return self.random.choice(handlers)
+
+    def _append(self) -> None:
+        handler = self._any()
+        handler.flushes_on_append = self.random.random() < 0.9
+        try:
+            for _ in range(self.random.choice((1, 1, 3))):
+                self._send(handler)
+        finally:
+            handler.flushes_on_append = True
+
+    def _send(self, handler: DiskHandler) -> bool:
+        """Whether it is acknowledged at once."""
+        ledger = self._ledgers()[handler.partition]
+        self.values += 1
+        value = b"v%05d" % self.values + bytes(self.random.randint(20, 150))
+        ledger.sent.add(value)
+        data = memoryview(bytearray(encode_batch([value], timestamps_ms=self.now_ms)))
+        try:
+            result = handler.append(data, check_batch(data), self.now_ms)
+        except PartitionFull:
+            if not self.may_reject:
+                self._problem("refused for a policy that nobody has asked for")
+            raise
+        offset = result.base_offset
+        is_acknowledged = handler.high_watermark > offset
+        self.trace.append(f"  {value[:6]!r} at {handler.partition}:{offset} {is_acknowledged}")
+        for problem in ledger.appended(offset, value):
+            self._problem(problem)
+        ledger.advanced(handler.high_watermark, is_durable=self._is("fsync"))
+        return is_acknowledged
+
+    def _delete(self) -> None:
+        handler = self._any()
+        begin, end = handler.log_start_offset, handler.high_watermark
+        ledger = self._ledgers()[handler.partition]
+        until = self.random.randint(begin, (begin + end) // 2)
+        ledger.deleted_to = max(ledger.deleted_to, until)
+        handler.delete_records_before(until)
+
+    def _sync(self) -> None:
+        handler = self._any()
+        handler.sync()
+        self._ledgers()[handler.partition].synced()
+
+    def _flush(self) -> None:
+        self._any().flush_soon()
+
+    def _park(self) -> None:
+        self._any().park()
+
+    def _checkpoint(self) -> None:
+        self.manager.wal.checkpoint()
+
+    def _synced(self) -> None:
+        """All that was acknowledged is on the disk."""
+        if not self._is("ephemeral"):
+            for ledger in self._ledgers():
+                ledger.synced()
+
+    # The disk, and time
+
+    def _fail(self) -> None:
+        self.disk.fails = (self.random.choice(FAILING),)
+        self.disk.error = self.random.choice(ERRORS)
+        self.trace.append(f"  {self.disk.fails[0]}")
+
+    def _names(self) -> None:
+        self.disk.names_fail = True
+
+    def _full(self) -> None:
+        self.disk.full = not self.disk.full
+
+    def _heal(self) -> None:
+        self.disk.heal_all()
+        self.disk.dies_in = None
+
+    @property
+    def _works(self) -> bool:
+        """Whether nothing fails, and nothing is left of what did."""
+        disk = self.disk
+        return not (disk.fails or disk.full or disk.names_fail or disk.lost or self.may_be_gone)
+
+    def _tick(self) -> None:
+        self.now_ms += (pause_ms := self.random.choice(PAUSES_MS))
+        self.manager.housekeeping(self.now_ms)
+        if self._works and pause_ms > 1_000 and self._is("fsync", "disk"):
+            for handler in self._handlers():
+                if handler.read_only is None:
+                    self._ledgers()[handler.partition].synced()
+
+    def _round(self) -> None:
+        self.manager.keep_house_now(self.now_ms)
+
+    # What is seen
+
+    def _look(self) -> None:
+        self._judge("meanwhile")
+
+    def _judge(self, when: str, *, may_gap: bool = False) -> None:
+        may_gap |= bool(self.disk.lost)
+        try:
+            handlers = self._handlers()
+        except StorageError as exc:
+            if self._works:
+                self._problem(f"{when}: {exc}")
+            return
+        for handler in handlers:
+            seen = read_committed(handler, self.random)
+            ledger = self._ledgers()[handler.partition]
+            found = ledger.judge(
+                seen,
+                handler.log_start_offset,
+                handler.high_watermark,
+                self.kept_min,
+                is_writable=handler.read_only is None,
+                may_gap=may_gap,
+            )
+            for problem in found:
+                self._problem(f"{when}: {handler.partition}: {problem}")
+
+    def _problem(self, text: str) -> None:
+        self.problems.append(text)
+        self.trace.append("!! " + text)
