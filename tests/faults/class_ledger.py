@@ -2,7 +2,7 @@
 
 | an acknowledged record | is there, under its offset |
 |---|---|
-| in class `fsync`; of any class, once its topic was `fsync`, a sync or an orderly stop was answered | always |
+| in class `fsync`; in any, once a sync, a stop, or a change to `fsync` succeeded | always |
 | in class `disk` | as well, from a tick on behind which nothing failed |
 | else | until a power cut, or a failed sync and a kill: then a gap says so |
 | in class `ephemeral` | until the process ends |
@@ -41,6 +41,10 @@ class PartitionLedger:
     """Offsets that were acknowledged, and are lost."""
     gaps: set[tuple[int, int]] = field(default_factory=set)
     """That were told before."""
+    is_reserved: bool = False
+    """Whether offsets may be reserved beyond the end: a power cut tells them as lost."""
+    pauses: int = 0
+    """Long ones since the last append, in a class that is synced by time."""
     deleted_to: int = 0
     """Below it records may be deleted: somebody has asked for that."""
 
@@ -76,6 +80,7 @@ class PartitionLedger:
         seen: Seen,
         start: int,
         high_watermark: int,
+        safe_end: int,
         kept_min: int | None,
         *,
         is_writable: bool,
@@ -83,9 +88,10 @@ class PartitionLedger:
     ) -> Iterator[str]:
         """What is wrong in what was seen of a log with these offsets.
 
-        kept_min: the least number of records that a retention keeps; None: there was no retention.
-        is_writable: else what is not below the high watermark may come back yet.  may_gap: whether
-        a gap may be told that was not told before.
+        safe_end: below it everything is acknowledged, or synced.  kept_min: the least number of
+        records that a retention keeps; None: there was no retention.  is_writable: else what is not
+        below the high watermark may come back yet.  may_gap: whether a gap may be told that was not
+        told before.
         """
         if seen.problem:
             yield seen.problem
@@ -97,8 +103,8 @@ class PartitionLedger:
             for at, value in rows.items()
             if value not in self.sent
         )
-        if start > self.deleted_to and (kept_min is None or high_watermark - start < kept_min):
-            yield f"begins at {start}: deleted to {self.deleted_to}, {kept_min} are to be kept"
+        if start > self.deleted_to and (kept_min is None or safe_end - start < kept_min):
+            yield f"begins at {start}: deleted to {self.deleted_to}, {safe_end=}, {kept_min=}"
         new = set(seen.gaps) - self.gaps
         if new and not may_gap:
             yield f"gaps where nothing was lost: {sorted(new)}"

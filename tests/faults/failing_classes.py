@@ -26,9 +26,10 @@ from uuid import UUID
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.errors import PartitionFull, StorageError
+from segbroker.segments.errors import PartitionFull, StorageError, UnknownTopic
+from segbroker.segments.metadata.ceilings import IDLE_MS
 from segbroker.segments.partition.handler import DiskHandler
-from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import Durability, TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
 from .class_ledger import PartitionLedger
@@ -53,7 +54,12 @@ SETTINGS: Final = {
     "retention.full.policy": ("drop-old", "drop-old", "reject"),
     "on.corruption": ("gap", "gap", "gap", "readonly", "refuse"),
 }
-DEFAULTS: Final = ({}, {"retention.ms": "-1"}, {"retention.records": "10"}, {"segment.bytes": "900"})
+DEFAULTS: Final = (
+    {},
+    {"retention.ms": "-1"},
+    {"retention.records": "10"},
+    {"segment.bytes": "900"},
+)
 WEIGHTS: Final = {
     "append": 14,
     "alter": 6,
@@ -61,7 +67,9 @@ WEIGHTS: Final = {
     "grow": 1,
     "again": 1,
     "delete": 1,
-    "fail": 5,
+    "fail": 4,
+    "amid": 4,
+    "settle": 2,
     "names": 1,
     "full": 1,
     "tick": 6,
@@ -97,8 +105,10 @@ class Case:
         self.classes: set[str] = set()
         """One of them is the topic's."""
         self.overrides: dict[str, str] = {}
-        self.kept_min: int | None = None
-        self.may_reject = False
+        self.asked: list[dict[str, str]] = []
+        """Settings of this topic that may have been in force."""
+        self.defaults: list[dict[str, str]] = [{}]
+        """The same of all topics."""
 
     @property
     def outcome(self) -> str:
@@ -146,14 +156,19 @@ class Case:
             self._settle()
         self._judge("in the end")
         for handler in self._handlers():
-            config = self.manager.topics[TOPIC].config
             if handler.read_only is not None:
                 self._problem(f"read-only in the end: {handler.read_only}")
-            elif handler.config != config or (handler.ceiling is None) != self._is("fsync"):
-                self._problem(f"settings are not followed: {handler.config}, not {config}")
             elif not self._send(handler):
                 self._problem("the last record is not acknowledged")
         self._restart(power_cut=self.random.random() < 0.5)
+
+    def _check_followed(self) -> None:
+        """Settings that are stored are in force where nothing fails any more."""
+        for handler in self._handlers():
+            config = self.manager.topics[TOPIC].config
+            is_followed = (handler.ceiling is None) == (config.durability is Durability.FSYNC)
+            if handler.read_only is None and not (is_followed and handler.config == config):
+                self._problem(f"settings are not followed: {handler.config}, not {config}")
 
     # The topic
 
@@ -161,13 +176,17 @@ class Case:
         """Whether the topic is of one of these for certain."""
         return self.classes <= set(classes)
 
-    def _asked(self, overrides: dict[str, str]) -> None:
-        """Settings that may be in force from here on."""
-        self.may_reject |= overrides.get("retention.full.policy") == "reject"
-        for key in ("retention.records", "retention.bytes"):
-            if (limit := int(overrides.get(key, "-1"))) >= 0:
-                least = limit if key == "retention.records" else 0
-                self.kept_min = least if self.kept_min is None else min(self.kept_min, least)
+    @property
+    def _kept_min(self) -> int | None:
+        """The least number of records that a retention keeps; None: nothing is ever deleted."""
+        found = []
+        for asked in [defaults | own for own in self.asked for defaults in self.defaults]:
+            if asked.get("retention.full.policy") != "reject":
+                if int(asked.get("retention.bytes", "-1")) >= 0:
+                    return 0
+                if (records := int(asked.get("retention.records", "-1"))) >= 0:
+                    found.append(records)
+        return min(found, default=None)
 
     def _create(self) -> None:
         """Of any class."""
@@ -179,23 +198,25 @@ class Case:
             overrides["retention.bytes"] = "100000"
         count = random.choice((1, 1, 2))
         rows = [PartitionLedger() for _ in range(count)]
-        self.classes, self.overrides = {durability}, overrides
-        self.kept_min, self.may_reject = None, False
+        if not self.topics:
+            self.classes, self.asked = set(), []
+        self.classes.add(durability)
+        self.asked.append(overrides)
         self.topics[None] = rows
         self.trace.append(f"  {durability}, {count} partitions")
         meta = self.manager.create_topic(TOPIC, count, TopicConfig(overrides))
         self.topics, self.may_be_gone = {meta.topic_id: rows}, False
+        self.classes, self.overrides = {durability}, overrides
 
     def _again(self) -> None:
-        """The topic is deleted, and another of its name made."""
-        if TOPIC in self.manager.topics:
-            was = self.may_be_gone
-            self.may_be_gone = True
+        """The topic is deleted, and mostly another of its name made."""
+        self.may_be_gone = True
+        with suppress(UnknownTopic):  # which is as good
             self.manager.delete_topic(TOPIC)
-            self.topics.clear()
-            self.trace.append(f"  deleted {was}")
-        self.manager.settle()
-        self._create()
+        self.topics.clear()
+        self.trace.append("  deleted")
+        if self.random.random() < 0.6:
+            self._create()
 
     def _grow(self) -> None:
         rows = self._ledgers()
@@ -217,17 +238,25 @@ class Case:
 
     def _alter_to(self, overrides: dict[str, str]) -> None:
         self.trace.append(f"  {overrides}")
-        self._asked(overrides)
+        self.asked.append(overrides)
         new = overrides["durability"]
         self.classes.add(new)
-        self.manager.alter_topic(TOPIC, overrides)
+        try:
+            self.manager.alter_topic(TOPIC, overrides)
+        finally:
+            for ledger in self._ledgers():  # by one that cannot say what of it is synced
+                ledger.is_reserved |= new != "fsync" and not self._is_writable
         self.overrides, self.classes = overrides, {new}
         if new == "fsync":
-            self._synced()
+            self._synced(is_settled=True)
+
+    @property
+    def _is_writable(self) -> bool:
+        return all(one.read_only is None for one in self.manager.handlers.values())
 
     def _defaults(self) -> None:
         values = self.random.choice(DEFAULTS)
-        self._asked(values)
+        self.defaults.append(values)
         self.manager.set_topic_defaults(values)
 
     # Lives
@@ -237,6 +266,7 @@ class Case:
         random = self.random
         if random.random() < 0.1 and self.topics:
             self.disk.dies_in = random.randint(0, 60)
+        is_new_boot: bool | None = power_cut
         while True:
             self.now_ms += 1_000
             self.disk.forgets = random.random() < 0.5
@@ -247,28 +277,31 @@ class Case:
             try:
                 self.manager.open()
                 break
-            except Killed:
+            except Killed:  # whether this boot is noted is known to nobody
                 self.trace.append("  in which it is killed")
+                is_new_boot = None
                 self.disk = self.disk.image(power_cut=power_cut and random.random() < 0.5)
         self.disk.dies_in = None
+        if is_new_boot is not None and self.manager.is_new_boot is not is_new_boot:
+            self._problem(f"a boot is mistaken: {power_cut=}")
 
     def _restart(self, *, power_cut: bool, is_clean: bool = False) -> None:
         """Another process finds the disk; it works."""
         self._heal()
-        is_torn = not is_clean and (power_cut or bool(self.disk.lost))
-        self.trace.append(f"  {power_cut=} {is_torn=}")
-        self.was_torn |= is_torn
-        overwrites, self.disk = self.disk.overwrites, self.disk.image(power_cut=power_cut)
-        self.disk.overwrites = overwrites
+        was, self.disk = self.disk, self.disk.image(power_cut=power_cut)
+        self.disk.overwrites = was.overwrites
+        has_failed = bool(was.failed) and not is_clean
+        self.trace.append(f"  {power_cut=} {is_clean=} {sorted(was.failed)}")
+        self.was_torn |= (power_cut and not is_clean) or has_failed
         self._open(power_cut=power_cut)
         self._find_topic()
-        for ledger in self._ledgers():
+        for number, ledger in enumerate(self._ledgers()):
             ledger.pending.clear()
             if self._is("ephemeral"):
                 ledger.forgotten()
-            elif is_torn:
+            elif power_cut or any(f"_{number}_segment_" in one for one in was.failed):
                 ledger.torn()
-        self._judge("behind a start", may_gap=is_torn)
+        self._judge("behind a start", power_cut=power_cut, has_failed=has_failed)
 
     def _find_topic(self) -> None:
         """Which it is; one of those that there may be."""
@@ -283,6 +316,7 @@ class Case:
             self._problem("a topic is there that was deleted")
             rows = [PartitionLedger() for _ in range(meta.partitions)]
         self.topics, self.may_be_gone = {meta.topic_id: rows}, False
+        rows += [PartitionLedger() for _ in range(meta.partitions)]
         del rows[meta.partitions :]
         found = meta.config.durability.value
         if found not in self.classes:
@@ -299,10 +333,10 @@ class Case:
         """Behind one that has succeeded a power cut takes nothing."""
         is_clean = False
         try:
-            works = all(one.read_only is None for one in self.manager.handlers.values())
+            works = self._is_writable
             self.manager.close()
             if is_clean := works:
-                self._synced()
+                self._synced(is_settled=True)
         except (StorageError, OSError, ExceptionGroup) as exc:
             self.trace.append(f"  {type(exc).__name__}: {exc}")
         self._restart(power_cut=self.random.random() < 0.5, is_clean=is_clean)
@@ -314,9 +348,9 @@ class Case:
             self.now_ms += max(PAUSES_MS)
             with suppress(StorageError, OSError):
                 self.manager.housekeeping(self.now_ms)
-        if (meta := self.manager.topics.get(TOPIC)) is not None:
+        if TOPIC in self.manager.topics:
             self._find_topic()
-            self.overrides = dict(meta.config.overrides)
+            self._check_followed()
 
     # Records
 
@@ -326,6 +360,7 @@ class Case:
     def _handler(self, partition: int) -> DiskHandler:
         """Raises StorageError."""
         handler = self.manager.get_handler(TOPIC, partition)
+        self.may_be_gone = False  # whoever gives it out knows
         ledger = self._ledgers()[partition]
 
         def advanced(one: DiskHandler) -> None:
@@ -347,6 +382,8 @@ class Case:
         return self.random.choice(handlers)
 
     def _append(self) -> None:
+        if TOPIC not in self.manager.topics:
+            self._create()
         handler = self._any()
         handler.flushes_on_append = self.random.random() < 0.9
         try:
@@ -365,7 +402,7 @@ class Case:
         try:
             result = handler.append(data, check_batch(data), self.now_ms)
         except PartitionFull:
-            if not self.may_reject:
+            if all(one.get("retention.full.policy") != "reject" for one in self.asked):
                 self._problem("refused for a policy that nobody has asked for")
             raise
         offset = result.base_offset
@@ -373,6 +410,8 @@ class Case:
         self.trace.append(f"  {value[:6]!r} at {handler.partition}:{offset} {is_acknowledged}")
         for problem in ledger.appended(offset, value):
             self._problem(problem)
+        ledger.is_reserved |= not self._is("fsync")
+        ledger.pauses = 0
         ledger.advanced(handler.high_watermark, is_durable=self._is("fsync"))
         return is_acknowledged
 
@@ -398,11 +437,12 @@ class Case:
     def _checkpoint(self) -> None:
         self.manager.wal.checkpoint()
 
-    def _synced(self) -> None:
-        """All that was acknowledged is on the disk."""
+    def _synced(self, *, is_settled: bool = False) -> None:
+        """All that was acknowledged is on the disk.  is_settled: and no offset is reserved."""
         if not self._is("ephemeral"):
             for ledger in self._ledgers():
                 ledger.synced()
+                ledger.is_reserved &= not is_settled
 
     # The disk, and time
 
@@ -410,6 +450,14 @@ class Case:
         self.disk.fails = (self.random.choice(FAILING),)
         self.disk.error = self.random.choice(ERRORS)
         self.trace.append(f"  {self.disk.fails[0]}")
+
+    def _amid(self) -> None:
+        """Something is changed while the disk fails."""
+        self._fail()
+        act = self.random.choice(
+            (self._alter, self._alter, self._again, self._defaults, self._grow)
+        )
+        act()
 
     def _names(self) -> None:
         self.disk.names_fail = True
@@ -425,15 +473,18 @@ class Case:
     def _works(self) -> bool:
         """Whether nothing fails, and nothing is left of what did."""
         disk = self.disk
-        return not (disk.fails or disk.full or disk.names_fail or disk.lost or self.may_be_gone)
+        return not (disk.fails or disk.full or disk.names_fail or disk.failed or self.may_be_gone)
 
     def _tick(self) -> None:
         self.now_ms += (pause_ms := self.random.choice(PAUSES_MS))
         self.manager.housekeeping(self.now_ms)
         if self._works and pause_ms > 1_000 and self._is("fsync", "disk"):
             for handler in self._handlers():
+                ledger = self._ledgers()[handler.partition]
                 if handler.read_only is None:
-                    self._ledgers()[handler.partition].synced()
+                    ledger.synced()
+                    ledger.pauses += pause_ms >= IDLE_MS
+                    ledger.is_reserved &= ledger.pauses < 2
 
     def _round(self) -> None:
         self.manager.keep_house_now(self.now_ms)
@@ -443,8 +494,8 @@ class Case:
     def _look(self) -> None:
         self._judge("meanwhile")
 
-    def _judge(self, when: str, *, may_gap: bool = False) -> None:
-        may_gap |= bool(self.disk.lost)
+    def _judge(self, when: str, *, power_cut: bool = False, has_failed: bool = False) -> None:
+        has_failed |= bool(self.disk.failed)
         try:
             handlers = self._handlers()
         except StorageError as exc:
@@ -458,10 +509,12 @@ class Case:
                 seen,
                 handler.log_start_offset,
                 handler.high_watermark,
-                self.kept_min,
+                max(handler.high_watermark, handler.recovery_point),
+                self._kept_min,
                 is_writable=handler.read_only is None,
-                may_gap=may_gap,
+                may_gap=has_failed or (power_cut and ledger.is_reserved),
             )
+            ledger.is_reserved &= not power_cut
             for problem in found:
                 self._problem(f"{when}: {handler.partition}: {problem}")
 

@@ -27,6 +27,13 @@ class FailingFile(MeddledFile, _TreacherousFile):
         finally:
             self.disk.full = is_full
 
+    def fdatasync(self) -> None:
+        try:
+            super().fdatasync()
+        except OSError:
+            self.disk.failed.add(self.path)
+            raise
+
 
 class FailingDisk(MeddledDisk, TreacherousStorage):
     """See the module."""
@@ -35,6 +42,11 @@ class FailingDisk(MeddledDisk, TreacherousStorage):
     """Whether what files have can be written again when it is full."""
     names_fail = False
     """Whether no directory can be synced."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.failed: set[str] = set()
+        """Files and directories of which a sync has failed."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> FailingFile:
         plain = super().open(path, create=create, read_only=read_only)
@@ -49,6 +61,7 @@ class FailingDisk(MeddledDisk, TreacherousStorage):
 
     def fsync_dir(self, path: str) -> None:
         if self.names_fail:
+            self.failed.add(path)
             raise OSError(errno.EIO, "planted", path)
         super().fsync_dir(path)
 
