@@ -41,6 +41,9 @@ class PartitionLedger:
     """Offsets that were acknowledged, and are lost."""
     gaps: set[tuple[int, int]] = field(default_factory=set)
     """That were told before."""
+    is_silent: bool = False
+    """Whether what may be gone need not be told, as nothing on the disk could say so; then its
+    offset may be given again."""
     is_reserved: bool = False
     """Whether offsets may be reserved beyond the end: a power cut tells them as lost."""
     pauses: int = 0
@@ -109,15 +112,18 @@ class PartitionLedger:
         if new and not may_gap:
             yield f"gaps where nothing was lost: {sorted(new)}"
         self.gaps |= new
+        lost = []
         for at, one in sorted(self.acknowledged.items()):
             if at in rows:
                 if rows[at] != one.value:
                     yield f"at {at} is {rows[at][:6]!r}, and was {one.value[:6]!r}"
             elif start <= at < seen.refused_from and (is_writable or at < high_watermark):
-                if not any(begin <= at < end for begin, end in self.gaps):
+                if any(begin <= at < end for begin, end in self.gaps):
+                    self.gone.add(at)
+                    if not one.may_be_gone:
+                        yield f"{one.value[:6]!r} at {at} is in a gap, and was to stay"
+                elif not (self.is_silent and one.may_be_gone):
                     yield f"{one.value[:6]!r} at {at} is gone without a word: {high_watermark=}"
-                elif not one.may_be_gone:
-                    yield f"{one.value[:6]!r} at {at} is in a gap, and was to stay"
-                self.gone.add(at)
-        for at in self.gone & self.acknowledged.keys():
+                lost.append(at)
+        for at in lost:
             del self.acknowledged[at]

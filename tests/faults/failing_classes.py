@@ -45,7 +45,15 @@ SHARDS: Final = (1, 1, 2, 3)
 PAUSES_MS: Final = (500, 3_000, 70_000)
 SETTLE_TICKS: Final = 8
 ERRORS: Final = (errno.EIO, errno.ENOSPC)
-FAILING: Final = ("segment_", "segment_", "/wal-", "/wal-", "/meta/", "snapshot", "unsynced")
+FAILING: Final = (
+    ("segment_",),
+    ("segment_",),
+    ("segment_", "unsynced"),
+    ("/wal-",),
+    ("/wal-",),
+    ("/meta/",),
+    ("/wal-", "/meta/"),
+)
 """Parts of the paths whose syncs fail."""
 SETTINGS: Final = {
     "segment.bytes": ("700", "700", "2500"),
@@ -54,7 +62,9 @@ SETTINGS: Final = {
     "retention.full.policy": ("drop-old", "drop-old", "reject"),
     "on.corruption": ("gap", "gap", "gap", "readonly", "refuse"),
 }
-DEFAULTS: Final = (
+NOT_MARKED: Final = {"failed_sync_not_marked", "wal_failed"}
+"""Events: of what is lost nothing on the disk says so."""
+DEFAULTS: Final[tuple[dict[str, str], ...]] = (
     {},
     {"retention.ms": "-1"},
     {"retention.records": "10"},
@@ -98,6 +108,10 @@ class Case:
         self.disk.overwrites = self.random.random() < 0.5
         self.values = 0
         self.was_torn = False
+        self.heard: set[str] = set()
+        """What the broker has logged in this life."""
+        self.has_failed_last = False
+        """Whether a sync has failed in the step that killed it."""
         self.topics: dict[UUID | None, list[PartitionLedger]] = {}
         """Of each topic that may be there, by its id, what is known; None: one that was refused."""
         self.may_be_gone = True
@@ -118,7 +132,7 @@ class Case:
 
     def run(self) -> "Case":
         """All of it."""
-        with listening(self.problems, lambda event: None):
+        with listening(self.problems, self.heard.add):
             try:
                 self._run()
             except Exception:
@@ -133,12 +147,14 @@ class Case:
             if random.random() < 0.03:
                 self.disk.dies_in = random.randint(0, 25)
             self.trace.append(act)
+            failed = set(self.disk.failed)
             try:
                 getattr(self, f"_{act}")()
             except (StorageError, OSError, ExceptionGroup) as exc:
                 self.trace.append(f"  {type(exc).__name__}: {exc}")
             except Killed:
                 self.trace.append("  in which it is killed")
+                self.has_failed_last = self.disk.failed != failed
                 self._restart(power_cut=False)
         self._finish()
 
@@ -293,6 +309,10 @@ class Case:
         has_failed = bool(was.failed) and not is_clean
         self.trace.append(f"  {power_cut=} {is_clean=} {sorted(was.failed)}")
         self.was_torn |= (power_cut and not is_clean) or has_failed
+        # The disk takes no word of it; or the kill came before that.
+        is_silent = self.has_failed_last or self.heard >= NOT_MARKED
+        self.has_failed_last = False
+        self.heard.clear()
         self._open(power_cut=power_cut)
         self._find_topic()
         for number, ledger in enumerate(self._ledgers()):
@@ -301,6 +321,7 @@ class Case:
                 ledger.forgotten()
             elif power_cut or any(f"_{number}_segment_" in one for one in was.failed):
                 ledger.torn()
+            ledger.is_silent |= is_silent
         self._judge("behind a start", power_cut=power_cut, has_failed=has_failed)
 
     def _find_topic(self) -> None:
@@ -351,6 +372,8 @@ class Case:
         if TOPIC in self.manager.topics:
             self._find_topic()
             self._check_followed()
+            if self._is("fsync") and self._is_writable:
+                self._synced(is_settled=True)
 
     # Records
 
@@ -399,6 +422,8 @@ class Case:
         value = b"v%05d" % self.values + bytes(self.random.randint(20, 150))
         ledger.sent.add(value)
         data = memoryview(bytearray(encode_batch([value], timestamps_ms=self.now_ms)))
+        ledger.is_reserved |= not self._is("fsync")
+        ledger.pauses = 0
         try:
             result = handler.append(data, check_batch(data), self.now_ms)
         except PartitionFull:
@@ -408,10 +433,10 @@ class Case:
         offset = result.base_offset
         is_acknowledged = handler.high_watermark > offset
         self.trace.append(f"  {value[:6]!r} at {handler.partition}:{offset} {is_acknowledged}")
+        if not is_acknowledged and handler.read_only is not None:
+            return False  # its producer was told so
         for problem in ledger.appended(offset, value):
             self._problem(problem)
-        ledger.is_reserved |= not self._is("fsync")
-        ledger.pauses = 0
         ledger.advanced(handler.high_watermark, is_durable=self._is("fsync"))
         return is_acknowledged
 
@@ -447,17 +472,23 @@ class Case:
     # The disk, and time
 
     def _fail(self) -> None:
-        self.disk.fails = (self.random.choice(FAILING),)
-        self.disk.error = self.random.choice(ERRORS)
-        self.trace.append(f"  {self.disk.fails[0]}")
+        disk, random = self.disk, self.random
+        disk.fails, disk.error = random.choice(FAILING), random.choice(ERRORS)
+        disk.grace = random.choice((0, 0, 1, 2, 4))
+        self.trace.append(f"  {disk.fails} behind {disk.grace}")
 
     def _amid(self) -> None:
-        """Something is changed while the disk fails."""
+        """Something is changed while the disk begins to fail; a kill may follow."""
+        random = self.random
         self._fail()
-        act = self.random.choice(
-            (self._alter, self._alter, self._again, self._defaults, self._grow)
-        )
-        act()
+        for _ in range(random.choice((1, 1, 2))):
+            act = random.choice((self._alter, self._alter, self._again, self._defaults, self._grow))
+            try:
+                act()
+            except (StorageError, OSError) as exc:
+                self.trace.append(f"  {type(exc).__name__}: {exc}")
+        if random.random() < 0.2:
+            self._kill()
 
     def _names(self) -> None:
         self.disk.names_fail = True

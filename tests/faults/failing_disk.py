@@ -28,11 +28,16 @@ class FailingFile(MeddledFile, _TreacherousFile):
             self.disk.full = is_full
 
     def fdatasync(self) -> None:
+        disk = self.disk
+        fails, disk.fails = disk.fails, () if disk.grace else disk.fails
+        disk.grace -= disk.grace > 0
         try:
             super().fdatasync()
         except OSError:
-            self.disk.failed.add(self.path)
+            disk.failed.add(self.path)
             raise
+        finally:
+            disk.fails = fails
 
 
 class FailingDisk(MeddledDisk, TreacherousStorage):
@@ -40,6 +45,8 @@ class FailingDisk(MeddledDisk, TreacherousStorage):
 
     overwrites = False
     """Whether what files have can be written again when it is full."""
+    grace = 0
+    """So many syncs succeed yet."""
     names_fail = False
     """Whether no directory can be synced."""
 
@@ -57,7 +64,7 @@ class FailingDisk(MeddledDisk, TreacherousStorage):
     def heal_all(self) -> None:
         """Nothing fails any more; what has failed stays lost."""
         self.failing.clear()
-        self.fails, self.full, self.names_fail = (), False, False
+        self.fails, self.grace, self.full, self.names_fail = (), 0, False, False
 
     def fsync_dir(self, path: str) -> None:
         if self.names_fail:

@@ -55,13 +55,6 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
-        "the write-ahead log vouches in front of what another class left",
-        "handler",
-        "                self._journaling.sync_first(opened)\n",
-        "",
-        HARNESS,
-    ),
-    Bug(
         "what another class left is not reserved any more",
         "handler",
         "                self._left = self.ceiling, opened.log_end_offset\n",
