@@ -204,7 +204,7 @@ class Upkeep:
         self._directory.wal.fail(cause)
         for handler in list(self._directory.handlers.values()):
             if handler.config.durability in _WITHOUT_WAL:
-                handler.directory_gone(cause)
+                handler.fail(cause)
         return True
 
     def _ages_are_due(self, at_ms: int) -> bool:

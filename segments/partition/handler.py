@@ -545,24 +545,13 @@ class DiskHandler(MendingPartition):
         if self.read_only is None:  # else an operator is to look at what there is
             self._evicting.retain(None)
 
-    def sealing_failed(self, cause: OSError) -> None:
-        """Full segments could not be sealed."""
-        self._poison(cause)
-
     def sealing_put_off(self) -> None:
         """There was no descriptor to seal full segments with: on the tick."""
         self._ask_attention()
 
-    def names_failed(self, cause: OSError) -> None:
-        """The names of segments, of some in use perhaps, could not be synced."""
-        self._poison(cause)
-
-    def cleaning_failed(self, cause: OSError) -> None:
-        """A cleaned segment could not be put in its place: recovery does it.  In any thread."""
-        self._poison(cause)
-
-    def directory_gone(self, cause: OSError) -> None:
-        """The data directory is not at its path.  In any thread."""
+    def fail(self, cause: OSError) -> None:
+        """Something else that is done to its files has failed; recovery puts it right.  In any
+        thread."""
         self._poison(cause)
 
     def unlink_soon(self) -> None:

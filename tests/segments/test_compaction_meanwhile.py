@@ -505,7 +505,7 @@ def test_a_cleaning_of_a_log_that_was_opened_again_takes_nothing_from_the_new_on
         return rows_of(kept)
 
     def noted(opened: PartitionLog, survivors: Survivors, limits: cleaning.Limits) -> None:
-        log.handler.cleaning_failed(OSError(errno.EIO, "planted"))
+        log.handler.fail(OSError(errno.EIO, "planted"))
         assert log.handler.try_recover(log.now_ms)
         survivors.markers.clear()
         with monkeypatch.context() as beside:

@@ -325,11 +325,11 @@ def test_a_shard_that_has_gone_on_in_another_file_does_not_lack_one_any_more(
     files = writer.shard._files
     prepare, room = files.prepare, [1]
 
-    def prepared(sequence_min: int = 0) -> WalFile:
+    def prepared() -> WalFile:
         if not room:
             raise OSError(errno.ENOSPC, "planted")
         room.pop()
-        return prepare(sequence_min)
+        return prepare()
 
     monkeypatch.setattr(files, "prepare", prepared)
     while not writer.failures:
