@@ -259,8 +259,8 @@ class Upkeep:
                 continue  # next time
             self._attention.discard(handler)
             before = handler.recoveries_failed
-            if self._is_open(handler) and handler.attend(now_ms):
-                self._attention.add(handler)
+            if self._is_open(handler):
+                handler.attend(now_ms)
             failed += handler.recoveries_failed - before
 
     def _waits(self, handler: DiskHandler) -> bool:

@@ -558,16 +558,17 @@ class DiskHandler(MendingPartition):
         """Have the files of what is out of the log unlinked, off this thread."""
         self._evicting.evict_soon()
 
-    def attend(self, now_ms: int) -> bool:
-        """What `on_attention` asked for, on the tick; whether it has to be asked again.
+    def attend(self, now_ms: int) -> None:
+        """What `on_attention` asked for, on the tick.
 
         Syncs class `disk` and what waits for a flusher, seals what is left of a group, opens a log
         again after a failure.
         """
         self.wants_attention = False  # first: what is appended from here on asks again
         if self.is_poisoned:
-            self.wants_attention = not self.try_recover(now_ms)
-            return self.wants_attention
+            if not self.try_recover(now_ms):
+                self._ask_attention()
+            return
         if self._log.rotating:
             self._rolling.seal_soon()
         waits = self.config.durability is Durability.DISK or self._journaling.waits_for_flusher
@@ -575,7 +576,6 @@ class DiskHandler(MendingPartition):
         is_untold = self.high_watermark < self._log.recovery_point
         if is_untold or (waits and self.has_unsynced):
             self._flushers.request(self)
-        return False
 
     def keep_house(
         self, now_ms: int, age_ms: int | None = None, *, is_believed: bool = True
