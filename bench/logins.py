@@ -46,6 +46,8 @@ def main() -> None:
         host, port, mechanism, count = arguments.fleet
         _come_back((host, int(port)), mechanism, int(count))
         return
+    if max(arguments.count) > (most := merge({}).handshakes_max):
+        parser.error(f"more than {most} clients: others are closed to make way (handshakes_max)")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     for count in arguments.count:
         for mechanism in MECHANISMS:

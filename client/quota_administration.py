@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntity,
     AlterClientQuotasRequestEntry,
     AlterClientQuotasRequestOp,
     AlterClientQuotasResponse,
+    ClientQuotaEntity,
     DescribeClientQuotasRequest,
     DescribeClientQuotasRequestComponent,
     DescribeClientQuotasResponse,
@@ -64,7 +64,7 @@ def alter_quotas(
         entries=[
             AlterClientQuotasRequestEntry(
                 entity=[
-                    AlterClientQuotasRequestEntity(entity_type=kind, entity_name=name)
+                    ClientQuotaEntity(entity_type=kind, entity_name=name)
                     for kind, name in entity.items()
                 ],
                 ops=[

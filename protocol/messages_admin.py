@@ -177,7 +177,7 @@ class DescribeTopicPartitionsRequestTopic(Message):
     name: Str
 
 
-class DescribeTopicPartitionsRequestCursor(Message):
+class DescribeTopicPartitionsCursor(Message):
     topic_name: Str
     partition_index: Int32
 
@@ -187,7 +187,7 @@ class DescribeTopicPartitionsRequest(Message, key=75, versions=(0, 0), flexible=
 
     topics: list[DescribeTopicPartitionsRequestTopic]
     response_partition_limit: Int32 = 2000
-    cursor: DescribeTopicPartitionsRequestCursor | None = None
+    cursor: DescribeTopicPartitionsCursor | None = None
 
 
 class DescribeTopicPartitionsResponsePartition(Message):
@@ -211,17 +211,12 @@ class DescribeTopicPartitionsResponseTopic(Message):
     topic_authorized_operations: Int32 = -2147483648
 
 
-class DescribeTopicPartitionsResponseNextCursor(Message):
-    topic_name: Str
-    partition_index: Int32
-
-
 class DescribeTopicPartitionsResponse(Message, key=75, versions=(0, 0), flexible=0):
     """One page; `next_cursor` where the next begins."""
 
     throttle_time_ms: Int32 = 0
     topics: list[DescribeTopicPartitionsResponseTopic]
-    next_cursor: DescribeTopicPartitionsResponseNextCursor | None = None
+    next_cursor: DescribeTopicPartitionsCursor | None = None
 
 
 class DescribeConfigsRequestResource(Message):

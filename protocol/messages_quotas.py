@@ -23,7 +23,7 @@ class DescribeClientQuotasRequest(Message, key=48, versions=(0, 1), flexible=1):
     strict: Bool
 
 
-class DescribeClientQuotasResponseEntity(Message):
+class ClientQuotaEntity(Message):
     entity_type: Str
     entity_name: Str | None
 
@@ -34,7 +34,7 @@ class DescribeClientQuotasResponseValue(Message):
 
 
 class DescribeClientQuotasResponseEntry(Message):
-    entity: list[DescribeClientQuotasResponseEntity]
+    entity: list[ClientQuotaEntity]
     values: list[DescribeClientQuotasResponseValue]
 
 
@@ -47,11 +47,6 @@ class DescribeClientQuotasResponse(Message, key=48, versions=(0, 1), flexible=1)
     entries: list[DescribeClientQuotasResponseEntry] | None
 
 
-class AlterClientQuotasRequestEntity(Message):
-    entity_type: Str
-    entity_name: Str | None
-
-
 class AlterClientQuotasRequestOp(Message):
     key: Str
     value: Float64
@@ -59,7 +54,7 @@ class AlterClientQuotasRequestOp(Message):
 
 
 class AlterClientQuotasRequestEntry(Message):
-    entity: list[AlterClientQuotasRequestEntity]
+    entity: list[ClientQuotaEntity]
     ops: list[AlterClientQuotasRequestOp]
 
 
@@ -70,15 +65,10 @@ class AlterClientQuotasRequest(Message, key=49, versions=(0, 1), flexible=1):
     validate_only: Bool
 
 
-class AlterClientQuotasResponseEntity(Message):
-    entity_type: Str
-    entity_name: Str | None
-
-
 class AlterClientQuotasResponseEntry(Message):
     error_code: Int16 = 0
     error_message: Str | None
-    entity: list[AlterClientQuotasResponseEntity]
+    entity: list[ClientQuotaEntity]
 
 
 class AlterClientQuotasResponse(Message, key=49, versions=(0, 1), flexible=1):

@@ -156,8 +156,7 @@ class RangeFetcher:
                 if self._position == before:
                     self._wait_for_more(row)
                     continue
-                if self._position < self._range.end:
-                    self._fetch_ahead()
+                self._fetch_ahead()
                 for view in views:
                     yield view if isinstance(view, Lost) else self._decode(view)
                 # Spark may have let us wait: only from here on is the broker slow.
@@ -199,8 +198,8 @@ class RangeFetcher:
             check_code(reply.error_code, self._about)
             if not reply.responses:
                 # So Apache Kafka answers a client in debt; it reads on when that is paid off.
-                self._pause(f"{self._about} at offset {self._position}: {THROTTLED}")
-                self._refetch()
+                self._pause(THROTTLED)
+                self._fetch_ahead()
                 return None
             row = reply.responses[0].partitions[0]
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -298,7 +297,10 @@ class RangeFetcher:
         self._link.send(request if self._topic_id is None else ById(request))
 
     def _fetch_ahead(self) -> None:
-        """Send the next fetch; what goes wrong is met, and put right, when its reply is wanted."""
+        """Send the next fetch, unless all is read; what goes wrong is met, and put right, when its
+        reply is wanted."""
+        if self._position >= self._range.end:
+            return
         try:
             self._fetch()
         except SegbrokerError:
@@ -316,12 +318,8 @@ class RangeFetcher:
                 return
         elif self._options.read_committed and row.last_stable_offset < self._range.end:
             why = "a transaction is open"
-        self._pause(f"{self._about} at offset {self._position}: {why}")
-        self._refetch()
-
-    def _refetch(self) -> None:
-        if self._position < self._range.end:
-            self._fetch_ahead()
+        self._pause(why)
+        self._fetch_ahead()
 
     def _skip_what_is_lost(self) -> None:
         """Fail, or move on to what is left of the range, and fetch that."""
@@ -332,11 +330,11 @@ class RangeFetcher:
         report(lost, fail=self._options.fail_on_data_loss)
         self._lost += lost
         if not lost:
-            self._pause(f"{self._about} at offset {self._position}: out of range, and then not")
+            self._pause("out of range, and then not")
         self._range = OffsetRange(asked.topic, asked.partition, left.start, left.end)
         self._position = left.start
         self._short_since_ms = None
-        self._refetch()
+        self._fetch_ahead()
 
     def _recover(self, error: SegbrokerError) -> None:
         """After an error that may pass: pause, and find the leader again."""

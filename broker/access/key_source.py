@@ -28,7 +28,6 @@ from .signing_keys import SigningKeys, UnusableKeys
 
 log = structlog.get_logger()
 
-# Half of the time that a login has by default (handshake_timeout_ms).
 UNKNOWN_PAUSE_S: Final = 5.0
 FILE_LOOK_S: Final = 10.0
 RETRY_S: Final = 1.0

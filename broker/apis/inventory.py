@@ -25,9 +25,9 @@ from segbroker.protocol.messages_admin import (
     DescribeLogDirsResponseDirectory,
     DescribeLogDirsResponsePartition,
     DescribeLogDirsResponseTopic,
+    DescribeTopicPartitionsCursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponseNextCursor,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
     ListConfigResourcesRequest,
@@ -71,7 +71,7 @@ async def describe_topic_partitions(
         await pace.step()
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
         if room <= 0:
-            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
+            response.next_cursor = DescribeTopicPartitionsCursor(
                 topic_name=name, partition_index=first
             )
             break
@@ -86,7 +86,7 @@ async def describe_topic_partitions(
         response.topics.append(_described(core, meta, page))
         room -= len(page)
         if page.stop < meta.partitions:
-            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
+            response.next_cursor = DescribeTopicPartitionsCursor(
                 topic_name=name, partition_index=page.stop
             )
             break

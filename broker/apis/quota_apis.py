@@ -31,12 +31,11 @@ from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntry,
     AlterClientQuotasResponse,
-    AlterClientQuotasResponseEntity,
     AlterClientQuotasResponseEntry,
+    ClientQuotaEntity,
     DescribeClientQuotasRequest,
     DescribeClientQuotasRequestComponent,
     DescribeClientQuotasResponse,
-    DescribeClientQuotasResponseEntity,
     DescribeClientQuotasResponseEntry,
     DescribeClientQuotasResponseValue,
 )
@@ -93,8 +92,7 @@ async def describe_client_quotas(
         entries.append(
             DescribeClientQuotasResponseEntry(
                 entity=[
-                    DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
-                    for kind, name in entity
+                    ClientQuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity
                 ],
                 values=[
                     DescribeClientQuotasResponseValue(key=key, value=value)
@@ -155,12 +153,7 @@ async def alter_client_quotas(
             await pace.step()
             row = AlterClientQuotasResponseEntry(
                 error_message=None,
-                entity=[
-                    AlterClientQuotasResponseEntity(
-                        entity_type=one.entity_type, entity_name=one.entity_name
-                    )
-                    for one in asked.entity
-                ],
+                entity=asked.entity,
             )
             rows.append(row)
             try:

@@ -42,7 +42,6 @@ from segbroker.protocol.messages_placement import (
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    AlterClientQuotasResponseEntity,
     AlterClientQuotasResponseEntry,
     DescribeClientQuotasResponse,
 )
@@ -136,12 +135,7 @@ def _quotas_not_altered(request: AlterClientQuotasRequest) -> Message:
             AlterClientQuotasResponseEntry(
                 error_code=CLUSTER_REFUSED,
                 error_message=_WHY,
-                entity=[
-                    AlterClientQuotasResponseEntity(
-                        entity_type=one.entity_type, entity_name=one.entity_name
-                    )
-                    for one in entry.entity
-                ],
+                entity=entry.entity,
             )
             for entry in request.entries
         ]

@@ -45,7 +45,7 @@ class Cleanable(Protocol):
 
     def mend(self, error: CorruptSegment) -> bool: ...
 
-    def cleaning_failed(self, cause: OSError) -> None: ...
+    def fail(self, cause: OSError) -> None: ...
 
     def unlink_soon(self) -> None: ...
 
@@ -170,7 +170,7 @@ class Compacting:
 
     def _pass_on(self, opened: PartitionLog) -> None:
         if opened.failed is not None and opened is self._log():  # else it was recovered meanwhile
-            self._owner.cleaning_failed(opened.failed)
+            self._owner.fail(opened.failed)
 
     def _failed(self, now_ms: int) -> None:
         self.failures_count += 1

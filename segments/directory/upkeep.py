@@ -204,7 +204,7 @@ class Upkeep:
         self._directory.wal.fail(cause)
         for handler in list(self._directory.handlers.values()):
             if handler.config.durability in _WITHOUT_WAL:
-                handler.directory_gone(cause)
+                handler.fail(cause)
         return True
 
     def _ages_are_due(self, at_ms: int) -> bool:
@@ -259,8 +259,8 @@ class Upkeep:
                 continue  # next time
             self._attention.discard(handler)
             before = handler.recoveries_failed
-            if self._is_open(handler) and handler.attend(now_ms):
-                self._attention.add(handler)
+            if self._is_open(handler):
+                handler.attend(now_ms)
             failed += handler.recoveries_failed - before
 
     def _waits(self, handler: DiskHandler) -> bool:

@@ -339,8 +339,9 @@ class PartitionLog:
         if self.config.stamps_append_time and header.records_count:  # a gap has no time
             set_log_append_time(batch, now_ms)
             max_timestamp = now_ms
+        file = self._file_of(segment, now_ms)
         try:
-            self._put(segment, batch, now_ms)
+            write_all(file, batch, segment.size)
             segment.add(
                 batch,
                 base_offset,
@@ -348,8 +349,6 @@ class PartitionLog:
                 header.records_count,
                 max_timestamp,
             )
-        except NoDescriptor:
-            raise  # before anything was written
         except BaseException:  # whatever it is, bytes may be there that nobody counts
             segment.is_half_written = True
             raise
@@ -385,30 +384,30 @@ class PartitionLog:
         for size, base_offset in zip(sizes, offsets, strict=False):
             patch_batch(run, base_offset, leader_epoch, position)
             position += size
+        file = self._file_of(segment, now_ms)
         try:
-            self._put(segment, run, now_ms)
+            write_all(file, run, segment.size)
             if len(sizes) == 1:
                 segment.add(run, offsets[0], offsets[1], records, max_timestamps[0])
             else:
                 segment.add_run(run, sizes, counts, max_timestamps, offsets)
-        except NoDescriptor:
-            raise  # before anything was written
         except BaseException:  # whatever it is, bytes may be there that nobody counts
             segment.is_half_written = True
             raise
         return offsets
 
-    def _put(self, segment: ActiveSegment, data: memoryview, now_ms: int) -> None:
-        """Write behind what the segment has, which does not count it yet.  Raises OSError."""
+    def _file_of(self, segment: ActiveSegment, now_ms: int) -> StorageFile:
+        """The file that is about to be written, behind what the segment counts.  Raises OSError:
+        nothing was."""
         self.recently_used = True
+        if not segment.size:
+            segment.first_ms = now_ms
         file = segment.file
         if file is None:
             self.open_logs.make_way(segment.path)
             file = _opened(segment)
             self.open_logs.add(self)
-        write_all(file, data, segment.size)
-        if not segment.size:
-            segment.first_ms = now_ms
+        return file
 
     def _is_full(
         self,

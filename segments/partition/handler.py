@@ -545,40 +545,30 @@ class DiskHandler(MendingPartition):
         if self.read_only is None:  # else an operator is to look at what there is
             self._evicting.retain(None)
 
-    def sealing_failed(self, cause: OSError) -> None:
-        """Full segments could not be sealed."""
-        self._poison(cause)
-
     def sealing_put_off(self) -> None:
         """There was no descriptor to seal full segments with: on the tick."""
         self._ask_attention()
 
-    def names_failed(self, cause: OSError) -> None:
-        """The names of segments, of some in use perhaps, could not be synced."""
-        self._poison(cause)
-
-    def cleaning_failed(self, cause: OSError) -> None:
-        """A cleaned segment could not be put in its place: recovery does it.  In any thread."""
-        self._poison(cause)
-
-    def directory_gone(self, cause: OSError) -> None:
-        """The data directory is not at its path.  In any thread."""
+    def fail(self, cause: OSError) -> None:
+        """Something else that is done to its files has failed; recovery puts it right.  In any
+        thread."""
         self._poison(cause)
 
     def unlink_soon(self) -> None:
         """Have the files of what is out of the log unlinked, off this thread."""
         self._evicting.evict_soon()
 
-    def attend(self, now_ms: int) -> bool:
-        """What `on_attention` asked for, on the tick; whether it has to be asked again.
+    def attend(self, now_ms: int) -> None:
+        """What `on_attention` asked for, on the tick.
 
         Syncs class `disk` and what waits for a flusher, seals what is left of a group, opens a log
         again after a failure.
         """
         self.wants_attention = False  # first: what is appended from here on asks again
         if self.is_poisoned:
-            self.wants_attention = not self.try_recover(now_ms)
-            return self.wants_attention
+            if not self.try_recover(now_ms):
+                self._ask_attention()
+            return
         if self._log.rotating:
             self._rolling.seal_soon()
         waits = self.config.durability is Durability.DISK or self._journaling.waits_for_flusher
@@ -586,7 +576,6 @@ class DiskHandler(MendingPartition):
         is_untold = self.high_watermark < self._log.recovery_point
         if is_untold or (waits and self.has_unsynced):
             self._flushers.request(self)
-        return False
 
     def keep_house(
         self, now_ms: int, age_ms: int | None = None, *, is_believed: bool = True

@@ -41,16 +41,13 @@ class Rolled(Protocol):
         """Below `recovery_point` everything is synced.  In the house keeper's thread."""
         ...
 
-    def sealing_failed(self, cause: OSError) -> None:
-        """In the house keeper's thread."""
-        ...
-
     def sealing_put_off(self) -> None:
         """There was no descriptor; nothing is in doubt.  In the house keeper's thread."""
         ...
 
-    def names_failed(self, cause: OSError) -> None:
-        """The names in its directory could not be synced.  In the maker's thread."""
+    def fail(self, cause: OSError) -> None:
+        """Segments could not be sealed, or the names in its directory not synced.  In the thread
+        of the house keeper, or of the maker."""
         ...
 
 
@@ -101,7 +98,7 @@ class Rolling:
             pass  # told once a minute for all of them
         except NamesNotSynced as exc:
             if opened is self._log():  # else it was opened again meanwhile, with names of its own
-                self._owner.names_failed(exc)
+                self._owner.fail(exc)
         except OSError as exc:
             self._given_up = number
             log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
@@ -117,7 +114,7 @@ class Rolling:
             self._owner.sealing_put_off()
         except Exception as exc:  # also MemoryError: what it left half done would be done again
             if opened is self._log():  # else it was opened again meanwhile, through recovery
-                self._owner.sealing_failed(as_os_error(exc, "a sealing was left half done"))
+                self._owner.fail(as_os_error(exc, "a sealing was left half done"))
         else:
             self._owner.segments_sealed(opened.recovery_point)
 

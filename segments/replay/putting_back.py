@@ -49,14 +49,10 @@ class PuttingBack:
         self._report = report
         self.refused: dict[Place, StorageError] = {}
         """Why the last start could not put these back; who opens one later tries again."""
-        self._waiting: dict[Key, Sequence[Frame]] = {}
+        self.waiting: dict[Key, Sequence[Frame]] = {}
+        """What could not be put back."""
         self._ends: dict[Key, int] = {}
         self._synced: dict[Key, frozenset[int]] = {}
-
-    @property
-    def waiting(self) -> Mapping[Key, Sequence[Frame]]:
-        """What could not be put back."""
-        return self._waiting
 
     def put_back(
         self, found: Replay, topics: Mapping[str, TopicMeta], *, events_lost: bool
@@ -88,7 +84,7 @@ class PuttingBack:
         refused = self._put_back_all(of_topics)
         for number, (meta, partition, frames) in enumerate(of_topics):
             if number in refused:
-                self._waiting[meta.topic_id.bytes, partition] = frames
+                self.waiting[meta.topic_id.bytes, partition] = frames
                 self.refused[meta.name, partition] = _not_put_back(
                     meta.name, partition, refused[number]
                 )
@@ -100,21 +96,20 @@ class PuttingBack:
             if meta is not None and partition < meta.partitions:
                 self._vouch((topic_id, partition), end_offset)
                 touched[meta.name, partition] = None
-        waiting = {(by_id[topic_id].name, partition) for topic_id, partition in self._waiting}
-        return [place for place in touched if place not in waiting]
+        return [place for place in touched if place not in self.refused]
 
     def end_of(self, meta: TopicMeta, partition: int) -> int:
         """The end offset that the WAL vouches for, -1 for none; what it holds is put back first.
 
         Raises StorageError.
         """
-        frames = self._waiting.get((meta.topic_id.bytes, partition))
+        frames = self.waiting.get((meta.topic_id.bytes, partition))
         if frames is not None:
             try:
                 self._put_back(meta, partition, frames)
             except (OSError, PartitionForeign) as exc:
                 raise _not_put_back(meta.name, partition, exc) from exc
-            del self._waiting[meta.topic_id.bytes, partition]
+            del self.waiting[meta.topic_id.bytes, partition]
         return self._ends.get((meta.topic_id.bytes, partition), -1)
 
     def vouched(self) -> list[tuple[Key, int]]:

@@ -109,8 +109,6 @@ def put_back(
             continue  # sealed: nothing of it is looked at here
         if stands_in_another(storage, paths, number, by_segment[number], is_known=is_known):
             del by_segment[number]
-    if by_segment and known is None and not _present(storage, paths):
-        _tell_front(paths, by_segment[min(by_segment)][0], report)
     if by_segment and known is None:
         _put_front_back(storage, paths, *min(by_segment.items()), report)
     is_marked = read_unsynced(storage, paths) is not None
@@ -195,27 +193,24 @@ def _put_front_back(
     """Of a segment in front of all that have a file, the end, and no manifest that says why.
 
     What stood before these frames was synced under its name, so the file was deleted, or is lost:
-    the log begins with what there is of it, and what is below is told as nobody knows why.
+    the log begins with what there is of it, and what is below is told as nobody knows why.  If
+    nothing has a file, and they begin with a segment, the log begins there, which only this says.
     """
+    present = _present(storage, paths)
+    first = frames[0]
+    if not present and first.base_offset and not first.position:
+        report.add("gap", paths.folder, 0, first.base_offset, reason="corruption")
     end = begin = frames[0].position
     for frame in frames:
         if frame.position != end:
             return
         end += len(frame.payload)
-    present = _present(storage, paths)
     path = paths.log(number)
     if not begin or storage.exists(path) or not present or number > min(present):
         return
     replace_or_mark(storage, paths, path, b"".join(frame.payload for frame in frames))
     last = [read_header(batch) for batch in iter_batches(frames[-1].payload)][-1]
     report.add("replayed", path, frames[0].base_offset, last.next_offset, size=end - begin)
-
-
-def _tell_front(paths: LogPaths, first: Frame, report: LogReport) -> None:
-    """Nothing is left of a log but what these frames have.  If they begin with a segment, the log
-    begins there: as far as it had anything before, which nobody knows, only this says so."""
-    if first.base_offset and not first.position:
-        report.add("gap", paths.folder, 0, first.base_offset, reason="corruption")
 
 
 def _batches(frames: Sequence[Frame]) -> Iterator[Placed]:

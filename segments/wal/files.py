@@ -44,7 +44,6 @@ from ..disk.storage import (
     StorageFile,
     check_room,
     close_all,
-    is_cut_off,
     make_dirs,
     read_given,
     size_of,
@@ -61,7 +60,7 @@ from .frames import (
     frames_end,
     header_blocks,
 )
-from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
+from .kept import KeptFile, copy_out, kept_path, remove_kept, spent_path, write_kept
 from .markers import (
     KEPT,
     WAL,
@@ -156,26 +155,31 @@ class ShardFiles:
     """The directory of one shard.  Blocking; raises OSError."""
 
     def __init__(
-        self, storage: Storage, folder: str, shard: int, file_bytes: int, owner: int = 0
+        self,
+        storage: Storage,
+        folder: str,
+        shard: int,
+        file_bytes: int,
+        owner: int = 0,
+        next_sequence: int = 0,
     ) -> None:
         """file_bytes: of a file, where the volume has room.
 
-        owner: what its files say of whose they are.
+        owner: what its files say of whose they are.  next_sequence: a number that no file has had.
         """
         self.folder = folder
         self.file_bytes = file_bytes
         self._storage = storage
         self._shard = shard
         self._owner = owner
-        self._next_sequence = 0
+        self.next_sequence = next_sequence
+        """The least number that is in no name yet."""
         self._again = -1
         """A number that was given to a file that could not be made."""
         self._numbers = count()
         self._free: list[str] = []
         self._lock = threading.Lock()
         self._naming = threading.Lock()
-        self._kept_size = 0
-        """Bytes of the newest kept file of ENDs."""
         self.count = 0
         """Files that exist, used or free."""
 
@@ -197,11 +201,6 @@ class ShardFiles:
         self.count = len(self._free)
 
     @property
-    def next_sequence(self) -> int:
-        """The least number that is in no name yet."""
-        return self._next_sequence
-
-    @property
     def free_count(self) -> int:
         return len(self._free)
 
@@ -215,12 +214,12 @@ class ShardFiles:
     def _path(self, kind: str, number: int) -> str:
         return f"{self.folder}/{kind}-{number}.log"
 
-    def prepare(self, sequence_min: int = 0) -> WalFile:
+    def prepare(self) -> WalFile:
         """A file under its final name, its header durable; made when none is free."""
         path = self._take_free() or self._make()
         try:
             if self._again < 0:
-                self._again = self.claim(sequence_min)
+                self._again = self.claim()
             file = self._name(path, self._again)
         except Exception:
             # What it is now is not known: it is not used again.  The next one gets its number, and
@@ -254,12 +253,11 @@ class ShardFiles:
             self._storage.unlink(path)
         return ""
 
-    def claim(self, sequence_min: int = 0) -> int:
-        """A number that no file has had; this or a higher one."""
+    def claim(self) -> int:
+        """A number that no file has had."""
         with self._lock:
-            sequence = max(sequence_min, self._next_sequence)
-            self._next_sequence = sequence + 1
-        return sequence
+            self.next_sequence += 1
+            return self.next_sequence - 1
 
     def _is_short(self) -> bool:
         return is_short(self._storage, self.folder, self.file_bytes)
@@ -329,17 +327,10 @@ class ShardFiles:
         copy_out(self._storage, self.folder, content, used.header, used.end, keys, self._naming)
         return kept_path(self.folder, used.sequence)
 
-    def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
+    def keep_ends(self, number: int, frames: Iterable[Frame]) -> KeptFile:
         """Write END frames into a kept file of a number that was claimed.  Durable when this
         returns.  Raises OSError: nothing counts on it, and it may be there."""
-        self._kept_size = write_kept(
-            self._storage, self.folder, number, frames, self._naming, self._owner
-        )
-
-    def lacks_kept(self, number: int) -> bool:
-        """Whether somebody has removed the newest kept file of ENDs, or cut it off; not where that
-        cannot be told.  Blocking."""
-        return is_cut_off(self._storage, kept_path(self.folder, number), self._kept_size)
+        return write_kept(self._storage, self.folder, number, frames, self._naming, self._owner)
 
     def remove_kept(self, number: int) -> None:
         """Others say all that this one says; again after a failure.  Raises OSError."""

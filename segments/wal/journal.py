@@ -31,7 +31,7 @@ from typing import Final
 import structlog
 
 from ..background import AskedOnce, Housekeeper, error_to_tell
-from ..disk.storage import Storage, is_cut_off, make_dirs
+from ..disk.storage import Storage, make_dirs
 from ..witness import WAL_FROM, say_least, witness_folder
 from .files import (
     SMALL_FILE_BYTES,
@@ -46,7 +46,7 @@ from .files import (
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
-from .kept import SHARD_OF_STARTS, kept_path, write_kept
+from .kept import SHARD_OF_STARTS, KeptFile, write_kept
 from .markers import KEPT, Marked, marked, remove_markers
 from .reached import Reached, forget_reached, say_reached
 from .recall import frames_in
@@ -152,9 +152,8 @@ class Wal:
         self._shards: list[Shard] = []
         self._replayed = Replay()
         self._number_kept = -1
-        # The number of what the last start kept, and its size, where others can say it, too.
-        self._kept_by_start: tuple[int, int] | None = None
-        self._misses_kept = False  # somebody has removed it, which was told
+        self._kept_by_start: KeptFile | None = None
+        """What the last start kept, where others can say it, too."""
         self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = AskedOnce()
@@ -167,7 +166,7 @@ class Wal:
         make_dirs(self._storage, self._root)
         self._replayed = replay(self._storage, self._root)
         self._number_kept = -1
-        self._kept_by_start, self._misses_kept = None, False
+        self._kept_by_start = None
         for missing in self._replayed.missing:
             log.error("wal_frames_missing", **missing._asdict())
         return self._replayed
@@ -189,8 +188,8 @@ class Wal:
             return
         number = self._replayed.next_sequence
         folder = shard_folder(self._root, SHARD_OF_STARTS)
-        size = write_kept(self._storage, folder, number, kept, owner=self.owner)
-        self._kept_by_start = None if any(frames.values()) else (number, size)
+        written = write_kept(self._storage, folder, number, kept, owner=self.owner)
+        self._kept_by_start = None if any(frames.values()) else written
         self._replayed.next_sequence += 1
         self._number_kept, self._said, self._unsaid = number, ends, NO_ENDS
 
@@ -210,7 +209,14 @@ class Wal:
         self._checkpointer = Housekeeper(threaded=self._threaded, name="wal-checkpoint")
         for number in range(config.shards):
             folder = shard_folder(self._root, number)
-            files = ShardFiles(self._storage, folder, number, config.file_bytes, self.owner)
+            files = ShardFiles(
+                self._storage,
+                folder,
+                number,
+                config.file_bytes,
+                self.owner,
+                self._replayed.next_sequence,
+            )
             files.open()
             shard = Shard(
                 files,
@@ -221,7 +227,6 @@ class Wal:
                 checkpoint_soon=self._checkpoint_soon,
                 inline_budget=InlineSyncBudget(self._clock, config.quick_after),
                 next_lsn=self._replayed.next_lsn,
-                next_sequence=self._replayed.next_sequence,
                 name=f"wal-{number}",
                 absorb_events=self._save_metadata if number == 0 else lambda: None,
                 said={
@@ -321,7 +326,7 @@ class Wal:
     ) -> None:
         """This log is synced up to there; said with the next group, nobody waits for it."""
         frame = end_frame((topic_id, partition), segment, position, end_offset)
-        self.shard_of(topic_id, partition).ride(frame)
+        self.shard_of(topic_id, partition).vouching.ride(frame)
 
     def say_ends(self) -> None:
         """Write what `end_soon` was told, without another group to ride with.  Does not wait."""
@@ -418,28 +423,15 @@ class Wal:
         if not self._checkpointing.acquire(blocking=False):
             return  # each is looked at when it is freed
         try:
-            self._look_at_kept()
+            kept = self._kept_by_start
+            if kept and kept.is_away() and all(one.vouching.keep_anew() for one in self._shards):
+                self._shards[SHARD_OF_STARTS].vouching.remove(kept.number)
+                self._kept_by_start = None
             away = [shard.look_at_full() for shard in self._shards]
         finally:
             self._checkpointing.release()
         if any(away):
             self._checkpoint_soon()
-
-    def _look_at_kept(self) -> None:
-        """Have what the start said of the ends of logs in other files, if its own is away."""
-        if self._kept_by_start is None:
-            return
-        number, size = self._kept_by_start
-        path = kept_path(shard_folder(self._root, SHARD_OF_STARTS), number)
-        if not is_cut_off(self._storage, path, size):
-            self._misses_kept = False  # should it have been put back
-            return
-        if not self._misses_kept:
-            log.error("wal_file_removed", path=path)
-        self._misses_kept = True
-        if all(shard.keep_anew() for shard in self._shards):
-            self._shards[SHARD_OF_STARTS].vouching.remove(number)
-            self._kept_by_start = None
 
     def fail(self, cause: OSError) -> None:
         """Let no shard write any more, until `revive`.  Blocking."""
@@ -505,7 +497,7 @@ class Wal:
         is nothing to replay.  Raises OSError."""
         for shard in self._shards:
             shard.release()
-        following = max((shard.supply.next_sequence for shard in self._shards), default=0)
+        following = max((shard.next_sequence for shard in self._shards), default=0)
         self._shards = []
         if empty:
             self._say_next(following)

@@ -30,7 +30,14 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from ..disk.storage import TEMPORARY, Buffer, Storage, make_dirs, write_temporary
+from ..disk.storage import (
+    TEMPORARY,
+    Buffer,
+    Storage,
+    is_cut_off,
+    make_dirs,
+    write_temporary,
+)
 from .frames import (
     FRAMES_BEGIN,
     HEADER_AT_END,
@@ -60,6 +67,28 @@ def kept_path(folder: str, number: int) -> str:
 def spent_path(folder: str, number: int) -> str:
     """What an earlier version called a kept file that it had put back, before it removed it."""
     return f"{folder}/spent-{number}.log"
+
+
+class KeptFile:
+    """One that this life has written."""
+
+    __slots__ = ("_is_told", "_path", "_size", "_storage", "number")
+
+    def __init__(self, storage: Storage, path: str, number: int, size: int) -> None:
+        self._storage = storage
+        self._path = path
+        self.number = number
+        self._size = size
+        self._is_told = False
+
+    def is_away(self) -> bool:
+        """Whether somebody has removed it, or cut it off, which is told; not where that cannot be
+        seen.  Blocking."""
+        is_away = is_cut_off(self._storage, self._path, self._size)
+        if is_away and not self._is_told:
+            log.error("wal_file_removed", path=self._path)
+        self._is_told = is_away  # it may be put back
+        return is_away
 
 
 def copy_out(
@@ -105,10 +134,10 @@ def write_kept(
     frames: Iterable[Frame],
     naming: Naming = ALONE,
     owner: int = 0,
-) -> int:
-    """Keep these frames for the next start; the bytes of their file.  naming: as for `copy_out`.
-    owner: whose they are, for the header.  Durable when this returns.  Raises OSError: it may be
-    there then, without its markers."""
+) -> KeptFile:
+    """Keep these frames for the next start.  naming: as for `copy_out`.  owner: whose they are, for
+    the header.  Durable when this returns.  Raises OSError: it may be there then, without its
+    markers."""
     make_dirs(storage, folder)
     salt = int.from_bytes(storage.random_bytes(8), "big")
     parts: list[Buffer] = []
@@ -145,7 +174,7 @@ def holes_of(scanned: Scanned) -> list[Hole]:
 
 def _write(
     storage: Storage, folder: str, header: Header, parts: list[Buffer], naming: Naming
-) -> int:
+) -> KeptFile:
     header = header._replace(size=FRAMES_BEGIN + sum(map(len, parts)) + HEADER_SIZE)
     path = kept_path(folder, header.sequence)
     temporary = path + TEMPORARY
@@ -160,4 +189,4 @@ def _write(
             storage.unlink(temporary)
         raise
     make_marker(storage, folder, KEPT, header.sequence)
-    return header.size
+    return KeptFile(storage, path, header.sequence, header.size)

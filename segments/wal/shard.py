@@ -148,7 +148,6 @@ class Shard:
         checkpoint_soon: Callable[[], None],
         inline_budget: InlineSyncBudget,
         next_lsn: int,
-        next_sequence: int,
         name: str,
         absorb_events: Callable[[], None] = lambda: None,
         said: Mapping[Key, int] = MappingProxyType({}),
@@ -169,7 +168,6 @@ class Shard:
             threaded=threaded,
             maker=maker,
             checkpoint_soon=checkpoint_soon,
-            next_sequence=next_sequence,
         )
         self.failure: OSError | None = None
         self._lacks_file = False  # the active one is full, and no other was to be had
@@ -271,10 +269,6 @@ class Shard:
         """Have these frames made durable; `done` is told through call_soon.  Does not wait."""
         self._put(Request(frames, done))
 
-    def ride(self, frame: Frame) -> None:
-        """Have this frame, the last of its partition, written with the next group."""
-        self.vouching.ride(frame)
-
     def write_riders(self) -> None:
         """Have what rides written, if there is any, though nobody asks for a group."""
         if self.vouching.has_riders:
@@ -366,15 +360,10 @@ class Shard:
                     self.failure = exc
                     log.error("wal_failed", path=self._files.folder, error=str(exc))
 
-    def keep_anew(self) -> bool:
-        """What the start has kept for this shard is away: have it in another file; whether it is.
-        Blocking."""
-        return self.vouching.keep_anew(self.supply.next_sequence)
-
     def look_at_full(self) -> bool:
         """Whether a full file is away: as of `look`.  Nobody may free one meanwhile, and so rename
         it.  What vouches for logs is kept anew if its file is away.  Blocking."""
-        self.vouching.look(self.supply.next_sequence)
+        self.vouching.look()
         for full in list(self.full):
             full.file.goes_away()
         return any(full.file.is_away for full in list(self.full))
@@ -390,6 +379,11 @@ class Shard:
     @property
     def full_count(self) -> int:
         return len(self.full)
+
+    @property
+    def next_sequence(self) -> int:
+        """The least number that no file of it has had."""
+        return self._files.next_sequence
 
     @property
     def stuck_s(self) -> float:
@@ -433,7 +427,7 @@ class Shard:
         Blocking, and waits for no writer."""
         with self._counting:
             going = [dict(full.ends) for full in list(self.full)]
-        self.vouching.keep(going, self.supply.next_sequence)
+        self.vouching.keep(going)
 
     @property
     def reached(self) -> tuple[int, int] | None:

@@ -41,7 +41,6 @@ class Supply:
         threaded: bool,
         maker: Housekeeper,
         checkpoint_soon: Callable[[], None],
-        next_sequence: int,
     ) -> None:
         """checkpoint_soon: have files freed."""
         self._files = files
@@ -49,7 +48,6 @@ class Supply:
         self._threaded = threaded
         self._maker = maker
         self._checkpoint_soon = checkpoint_soon
-        self._next_sequence = next_sequence
         self._room = threading.Condition()
         # Under _room: what the maker has made, what it could not make, whether it is at work.
         self._ready: WalFile | None = None
@@ -61,11 +59,6 @@ class Supply:
         self._told = ToldOnce()
         self._making = False
         self._starves = False
-
-    @property
-    def next_sequence(self) -> int:
-        """The least number that the next file may have."""
-        return max(self._next_sequence, self._files.next_sequence)
 
     def prepare_soon(self) -> None:
         """Have the next file made, off this thread; the maker wakes who waits for it."""
@@ -167,7 +160,7 @@ class Supply:
         try:
             is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
             if not is_bound:
-                made = self._files.prepare(self._next_sequence)
+                made = self._files.prepare()
         except Exception as exc:  # also a mistake of ours: nobody may wait for the file for ever
             failure = exc
         error = None

@@ -26,7 +26,7 @@ import structlog
 from ..told_once import ToldOnce
 from .files import ShardFiles
 from .frames import Frame, FrameType
-from .kept import kept_path
+from .kept import KeptFile
 
 log = structlog.get_logger()
 
@@ -66,14 +66,13 @@ class Vouching:
         self._riding: dict[Key, Frame] = {}
         """What is being written: not durable, and in no file that is about to go."""
         self._kept: dict[Key, Frame] = {}
-        """What the newest kept file of this life says."""
+        """What a kept file of this life says."""
         self._said = dict(said)
         """Below these offsets kept files vouch for the logs."""
         self._barred: set[Key] = set()
         """Partitions that have had a BARRIER."""
-        self._number = -1
-        self._missed = -1
-        """The kept file that was told to be away last."""
+        self._newest: KeptFile | None = None
+        """The kept file that says it."""
         self._told = ToldOnce()
         self._old: list[int] = []
         """Kept files that say nothing more, and could not be removed yet."""
@@ -114,11 +113,11 @@ class Vouching:
                 known.pop(key, None)
             self._barred.discard(key)
 
-    def keep(self, going: Iterable[Mapping[Key, Frame]], sequence_min: int) -> bool:
+    def keep(self, going: Iterable[Mapping[Key, Frame]]) -> bool:
         """Files of the log with these ENDs are about to go: have them, and what rides, durable in a
         kept file; whether they are.  Blocking.  Where that cannot be had they ride again.
 
-        going: by file, the oldest first.  sequence_min: the least number of another file.
+        going: by file, the oldest first.
         """
         ends = later_of({}, *going)
         with self._lock:
@@ -127,9 +126,9 @@ class Vouching:
             kept = later_of(self._kept, ends, self._riding, riders)
             if kept == self._kept:
                 return True
-        number = self._files.claim(sequence_min)
+        number = self._files.claim()
         try:
-            self._files.keep_ends(number, kept.values())
+            newest = self._files.keep_ends(number, kept.values())
         except OSError as exc:
             if self._told.is_new(exc):
                 log.warning("wal_ends_not_kept", folder=self._files.folder, error=str(exc))
@@ -146,39 +145,35 @@ class Vouching:
                 self._said[key] = max(self._said.get(key, -1), frame.base_offset)
                 if riders.get(key) is self._riders.get(key) and key not in self._barred:
                     self._riders.pop(key, None)
-            if self._number >= 0:
-                self._old.append(self._number)
-            self._number = number
+            if self._newest is not None:
+                self._old.append(self._newest.number)
+            self._newest = newest
         self._remove_old()
         return True
 
-    def keep_anew(self, sequence_min: int) -> bool:
+    def keep_anew(self) -> bool:
         """Have what the kept file of the start says of this shard in one of its own; whether it is.
         As `look`."""
         with self._lock:
             said = {key: end_frame(key, 0, 0, end) for key, end in self._said.items()}
-        return self.keep([said], sequence_min)
+        return self.keep([said])
 
     def remove(self, number: int) -> None:
         """Others say what this kept file said.  As `look`."""
         self._old.append(number)
         self._remove_old()
 
-    def look(self, sequence_min: int) -> None:
+    def look(self) -> None:
         """Have what the newest kept file says in another, if somebody has removed it.  For who
         calls `keep`; blocking."""
-        number = self._number
-        if number < 0 or not self._files.lacks_kept(number):
-            self._missed = -1  # should it have been put back
+        newest = self._newest
+        if newest is None or not newest.is_away():
             return
-        if number != self._missed:
-            log.error("wal_file_removed", path=kept_path(self._files.folder, number))
-        self._missed = number
         with self._lock:
             said, self._kept = self._kept, {}
-        if self.keep([said], sequence_min) and number == self._number:
-            self._number = -1  # a try before failed, and all that it said has ridden since
-            self.remove(number)
+        if self.keep([said]) and newest is self._newest:
+            self._newest = None  # a try before failed, and all that it said has ridden since
+            self.remove(newest.number)
 
     def _remove_old(self) -> None:
         while self._old:

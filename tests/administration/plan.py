@@ -46,11 +46,6 @@ def draw(seed: int, *, rounds: int | None = None, faults: tuple[str, ...] = FAUL
         pause_s=pause_s,
         faults=tuple((time, random.choice(kinds)) for time in times) if kinds else (),
         broker=simulation.Plan(
-            topics=(),
-            producers=(),
-            consumers=(),
-            admin=simulation.Admin(()),
-            faults=(),
             duration_s=duration_s,
             last_crash=random.choice(LAST),
             settings=_settings(random),

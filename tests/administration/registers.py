@@ -217,9 +217,7 @@ class Quotas(Register):
         self.client_id = client_id
 
     async def put(self, client: WireClient, put: Put) -> int:
-        entity = quotas.AlterClientQuotasRequestEntity(
-            entity_type="client-id", entity_name=self.client_id
-        )
+        entity = quotas.ClientQuotaEntity(entity_type="client-id", entity_name=self.client_id)
         entry = quotas.AlterClientQuotasRequestEntry(
             entity=[entity],
             ops=[

@@ -1,41 +1,24 @@
 """Seeds keep every promise, and planted bugs are found: in a process with the same hashes, where a
 seed is a run."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from ..simulation.hashes import done
 from ..support.extent import share
 from .bugs import BUGS, Bug
 
-ROOT = Path(__file__).parent.parent.parent
-SAME_HASHES = os.environ | {"PYTHONHASHSEED": "0"}
-
-
-def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.soak.admin", *arguments],
-        cwd=ROOT,
-        env=SAME_HASHES,
-        capture_output=True,
-        text=True,
-        timeout=850,
-        check=False,
-    )
+SOAK = "tests.soak.admin"
 
 
 @pytest.mark.timeout(900)
 def test_what_was_acknowledged_is_there_over_every_crash_and_is_in_force() -> None:
-    done = soak("--seeds", share("1", "40"), "--seconds", "800")
-    assert done.returncode == 0, done.stdout + done.stderr
+    run = done(SOAK, "--seeds", share("1", "40"), "--seconds", "800")
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("bug", share(BUGS[:1], BUGS), ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: Bug) -> None:
-    done = soak("--seed", str(bug.seed), "--seeds", "1", "--plant", bug.name)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "Difference" in done.stdout
+    run = done(SOAK, "--seed", str(bug.seed), "--seeds", "1", "--plant", bug.name)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "Difference" in run.stdout

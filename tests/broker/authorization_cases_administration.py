@@ -247,9 +247,7 @@ OF_ADMINISTRATION: dict[str, Callable[[], Case]] = {
         quotas.AlterClientQuotasRequest(
             entries=[
                 quotas.AlterClientQuotasRequestEntry(
-                    entity=[
-                        quotas.AlterClientQuotasRequestEntity(entity_type="user", entity_name="x")
-                    ],
+                    entity=[quotas.ClientQuotaEntity(entity_type="user", entity_name="x")],
                     ops=[],
                 )
             ],

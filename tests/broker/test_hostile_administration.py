@@ -37,8 +37,8 @@ from segbroker.protocol.messages_placement import (
 )
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntity,
     AlterClientQuotasRequestEntry,
+    ClientQuotaEntity,
 )
 from segbroker.protocol.messages_security import CreateAclsRequest, CreateAclsRequestCreation
 from segbroker.protocol.messages_transactions import (
@@ -207,7 +207,7 @@ REQUESTS: Final[list[tuple[Message, int]]] = [
         AlterClientQuotasRequest(
             entries=[
                 AlterClientQuotasRequestEntry(
-                    entity=[AlterClientQuotasRequestEntity(entity_type="user", entity_name="a")],
+                    entity=[ClientQuotaEntity(entity_type="user", entity_name="a")],
                     ops=[],
                 )
                 for _ in NAMES

@@ -12,8 +12,8 @@ from segbroker.protocol.messages_admin import (
     DescribeLogDirsRequest,
     DescribeLogDirsRequestTopic,
     DescribeLogDirsResponse,
+    DescribeTopicPartitionsCursor,
     DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsRequestCursor,
     DescribeTopicPartitionsRequestTopic,
     DescribeTopicPartitionsResponse,
     ListConfigResourcesRequest,
@@ -64,9 +64,7 @@ async def page(
     client: WireClient, *names: str, limit: int = 2000, after: tuple[str, int] | None = None
 ) -> tuple[Page, tuple[str, int] | None]:
     """Topics with their partitions, and where the next page begins."""
-    cursor = after and DescribeTopicPartitionsRequestCursor(
-        topic_name=after[0], partition_index=after[1]
-    )
+    cursor = after and DescribeTopicPartitionsCursor(topic_name=after[0], partition_index=after[1])
     request = DescribeTopicPartitionsRequest(
         topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in names],
         response_partition_limit=limit,
@@ -107,7 +105,7 @@ async def test_a_page_begins_at_no_partition_below_the_first() -> None:
         await client.create("a", partitions=2)
         request = DescribeTopicPartitionsRequest(
             topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in ("b", "a", "a")],
-            cursor=DescribeTopicPartitionsRequestCursor(topic_name="a", partition_index=-1),
+            cursor=DescribeTopicPartitionsCursor(topic_name="a", partition_index=-1),
         )
         reply = await client.ask(request, DescribeTopicPartitionsResponse, 0)
         wrong = ErrorCode.INVALID_REQUEST
@@ -127,7 +125,7 @@ async def test_a_page_of_a_list_begins_at_a_topic_of_it() -> None:
         assert await page(client, after=("aa", 0)) == ([("b", [0]), ("c", [0])], None)
         request = DescribeTopicPartitionsRequest(
             topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in ("c", "a")],
-            cursor=DescribeTopicPartitionsRequestCursor(topic_name="b", partition_index=0),
+            cursor=DescribeTopicPartitionsCursor(topic_name="b", partition_index=0),
         )
         reply = await client.ask(request, DescribeTopicPartitionsResponse, 0)
         wrong = ErrorCode.INVALID_REQUEST

@@ -44,9 +44,7 @@ async def syncs(client: WireClient) -> int:
 
 def entry(name: str, rate: float | None) -> messages_quotas.AlterClientQuotasRequestEntry:
     return messages_quotas.AlterClientQuotasRequestEntry(
-        entity=[
-            messages_quotas.AlterClientQuotasRequestEntity(entity_type="user", entity_name=name)
-        ],
+        entity=[messages_quotas.ClientQuotaEntity(entity_type="user", entity_name=name)],
         ops=[
             messages_quotas.AlterClientQuotasRequestOp(
                 key="producer_byte_rate", value=rate or 0.0, remove=rate is None
@@ -91,9 +89,7 @@ async def test_quotas_of_many_entities_are_stored_by_one_sync() -> None:
 async def test_one_address_in_two_spellings_is_one_entity_changed_one_after_the_other() -> None:
     def of(host: str, key: str) -> messages_quotas.AlterClientQuotasRequestEntry:
         return messages_quotas.AlterClientQuotasRequestEntry(
-            entity=[
-                messages_quotas.AlterClientQuotasRequestEntity(entity_type="ip", entity_name=host)
-            ],
+            entity=[messages_quotas.ClientQuotaEntity(entity_type="ip", entity_name=host)],
             ops=[messages_quotas.AlterClientQuotasRequestOp(key=key, value=3.0, remove=False)],
         )
 

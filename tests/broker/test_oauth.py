@@ -21,10 +21,10 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntity,
     AlterClientQuotasRequestEntry,
     AlterClientQuotasRequestOp,
     AlterClientQuotasResponse,
+    ClientQuotaEntity,
 )
 from segbroker.protocol.messages_security import (
     SaslAuthenticateRequest,
@@ -263,7 +263,7 @@ async def test_old_clients_log_in_with_a_bare_message(issuer: Issuer, tmp_path: 
 
 
 async def test_quotas_are_about_the_user_of_the_token(issuer: Issuer, tmp_path: Path) -> None:
-    entity = AlterClientQuotasRequestEntity(entity_type="user", entity_name="bob")
+    entity = ClientQuotaEntity(entity_type="user", entity_name="bob")
     limit = AlterClientQuotasRequestOp(key="producer_byte_rate", value=1_000.0, remove=False)
     entry = AlterClientQuotasRequestEntry(entity=[entity], ops=[limit])
     request = AlterClientQuotasRequest(entries=[entry], validate_only=False)

@@ -79,7 +79,7 @@ def alteration(parts: Parts, **values: float | None) -> messages.AlterClientQuot
         entries=[
             messages.AlterClientQuotasRequestEntry(
                 entity=[
-                    messages.AlterClientQuotasRequestEntity(entity_type=kind, entity_name=name)
+                    messages.ClientQuotaEntity(entity_type=kind, entity_name=name)
                     for kind, name in parts.items()
                 ],
                 ops=[
@@ -416,7 +416,7 @@ async def test_a_change_that_is_only_tried_changes_nothing() -> None:
 
 
 async def test_a_quota_is_changed_once_in_a_request() -> None:
-    entity = [messages.AlterClientQuotasRequestEntity(entity_type="user", entity_name="a")]
+    entity = [messages.ClientQuotaEntity(entity_type="user", entity_name="a")]
     ops = [
         messages.AlterClientQuotasRequestOp(key=PRODUCE, value=rate, remove=False)
         for rate in (5.0, 6.0)

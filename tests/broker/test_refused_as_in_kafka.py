@@ -121,8 +121,8 @@ async def test_of_a_group_that_is_not_there_no_rights_are_told() -> None:
 
 
 async def test_a_refused_topic_is_told_on_the_page_where_it_stands() -> None:
-    def at(name: str) -> admin.DescribeTopicPartitionsRequestCursor:
-        return admin.DescribeTopicPartitionsRequestCursor(topic_name=name, partition_index=0)
+    def at(name: str) -> admin.DescribeTopicPartitionsCursor:
+        return admin.DescribeTopicPartitionsCursor(topic_name=name, partition_index=0)
 
     async with guarded() as broker, connect_from(ALICE, broker) as alice:
         await filled(broker)

@@ -13,8 +13,8 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasResponse,
-    AlterClientQuotasResponseEntity,
     AlterClientQuotasResponseEntry,
+    ClientQuotaEntity,
 )
 
 from .accepted import ACCEPTED
@@ -89,9 +89,7 @@ def test_rows_are_told_apart_by_the_topic_behind_an_id_and_by_whose_quotas_they_
     assert produced(0, 1) == produced(1, 0)
 
     def changed(*kinds: str) -> Fields:
-        parts = [
-            AlterClientQuotasResponseEntity(entity_type=kind, entity_name="n") for kind in kinds
-        ]
+        parts = [ClientQuotaEntity(entity_type=kind, entity_name="n") for kind in kinds]
         row = AlterClientQuotasResponseEntry(error_message=None, entity=parts)
         return flatten(AlterClientQuotasResponse(entries=[row]), 0, "case")
 

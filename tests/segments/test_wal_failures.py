@@ -250,7 +250,8 @@ def test_a_partition_that_has_not_heard_of_a_failure_writes_nothing_behind_it() 
     while told.read_only is None:
         soon.pop(0)()
     assert late.read_only is None
-    assert not told.attend(1_000), "it is writable again, and so is the shard"
+    told.attend(1_000)
+    assert not told.wants_attention, "it is writable again, and so is the shard"
     append(late, batch_of(b"behind what was lost"))
     while soon:
         soon.pop(0)()
@@ -325,11 +326,11 @@ def test_a_shard_that_has_gone_on_in_another_file_does_not_lack_one_any_more(
     files = writer.shard._files
     prepare, room = files.prepare, [1]
 
-    def prepared(sequence_min: int = 0) -> WalFile:
+    def prepared() -> WalFile:
         if not room:
             raise OSError(errno.ENOSPC, "planted")
         room.pop()
-        return prepare(sequence_min)
+        return prepare()
 
     monkeypatch.setattr(files, "prepare", prepared)
     while not writer.failures:

@@ -274,7 +274,6 @@ def test_room_that_was_made_while_the_maker_looked_is_found(*, is_early: bool) -
         checkpoint_soon=checkpoint_soon,
         inline_budget=InlineSyncBudget(None),
         next_lsn=0,
-        next_sequence=0,
         name="wal-test",
     )
     frame = Frame(FrameType.CONTROL, payload=bytes(SMALL.batch_bytes_max))  # a file of its own
@@ -306,7 +305,6 @@ class Waiting:
             threaded=True,
             maker=Housekeeper(threaded=False),
             checkpoint_soon=lambda: None,
-            next_sequence=0,
         )
         if refused_before:
             self.supply.nothing_freed()
@@ -359,7 +357,6 @@ def test_a_checkpoint_that_frees_nothing_while_a_file_is_ready_refuses_nobody_la
         threaded=True,
         maker=Housekeeper(threaded=False),
         checkpoint_soon=lambda: None,
-        next_sequence=0,
     )
     used = supply.next_file()
     supply.nothing_freed(OSError(errno.EIO, "a bad log"))
@@ -383,7 +380,6 @@ def test_who_waits_for_a_file_that_is_being_made_is_not_refused_for_want_of_room
         threaded=True,
         maker=maker,
         checkpoint_soon=lambda: None,
-        next_sequence=0,
     )
     thread, told = asking(supply)
     until(lambda: disk.exists(f"{ROOT}/shard-00/free-0.log"))
@@ -405,7 +401,6 @@ def test_who_asks_for_a_file_is_not_refused_for_one_that_could_not_be_made_earli
         threaded=True,
         maker=maker,
         checkpoint_soon=lambda: None,
-        next_sequence=0,
     )
     disk.sync_error = OSError(errno.ENOSPC, "no space")
     supply.prepare_soon()

@@ -178,13 +178,13 @@ class Admin:
 class Plan:
     """See the module.  Times in seconds of virtual time."""
 
-    topics: tuple[Topic, ...]
-    producers: tuple[Producer, ...]
-    consumers: tuple[Consumer, ...]
-    admin: Admin
-    faults: tuple[tuple[float, str], ...]
     duration_s: float
     last_crash: str
+    topics: tuple[Topic, ...] = ()
+    producers: tuple[Producer, ...] = ()
+    consumers: tuple[Consumer, ...] = ()
+    admin: Admin = Admin(())
+    faults: tuple[tuple[float, str], ...] = ()
     settings: dict[str, str | int | bool] = field(default_factory=dict)
     latency_s: float = 0.001
     window: tuple[int, int] = (65_536, 65_536)

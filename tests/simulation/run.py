@@ -7,11 +7,9 @@
 Deadlines are the clients' and the broker's own; what is longer than all of them is a violation.
 """
 
-import gc
 import math
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,15 +26,14 @@ from .history import History
 from .meddler import Meddler
 from .nemesis import Nemesis
 from .network import Network
-from .patches import simulated
 from .pipelines import Pipelines
 from .plan import Plan, draw
 from .process import Process
 from .removed import Removed
+from .run_world import run_in
 from .shares import Shares
 from .streams_kept import check_kept
 from .tap import Tap
-from .threads import Threads
 from .transactions import Transactions
 from .verdict import check_recovery, read_log
 from .world import World
@@ -50,8 +47,6 @@ CALM_SYNCS = 300
 # A group needs a session, a rebalance, and the longest reconnection more.
 GROUP_LIMIT_S = 40.0
 RUN_LIMIT_S = 600.0
-# What one pass of the event loop takes.
-STEP_S = 0.00002
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +62,6 @@ class Outcome:
     virtual_s: float
     lines: list[str] | None
     counts: dict[str, int]
-
-
-class Steps(trio.abc.Instrument):
-    """Work takes time: without it, two who answer each other at once would stop the clock."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def after_io_wait(self, timeout: float) -> None:
-        self._world.clock.jump(STEP_S)
 
 
 class UntilOne(trio.abc.Instrument):
@@ -381,12 +366,6 @@ def _replaced(by: Mapping[str, str], _: Mapping[str, str]) -> Mapping[str, str]:
     return by
 
 
-def _leaves(exc: BaseException) -> list[BaseException]:
-    if isinstance(exc, BaseExceptionGroup):
-        return [leaf for one in exc.exceptions for leaf in _leaves(one)]
-    return [exc]
-
-
 def run_seed(
     seed: int,
     *,
@@ -403,30 +382,14 @@ def run_seed(
     plan = plan or draw(seed)
     simulation = Simulation(seed, plan, keep_trace=keep_trace)
     world = simulation.world
-    instruments: list[trio.abc.Instrument] = [Steps(world)]
-    if until_one:
-        instruments.append(UntilOne(simulation))
-    gc_was_on = gc.isenabled()
-    gc.disable()
-    try:
-        with (
-            simulated(world, simulation.network, Threads(world, 0.0)),
-            hasty() if plan.hasty else nullcontext(),
-            planted(),
-        ):
-            try:
-                trio.run(simulation.main, clock=world.clock, instruments=instruments)
-            except BaseException as exc:
-                if isinstance(exc, KeyboardInterrupt):
-                    raise
-                for leaf in _leaves(exc):
-                    said = "".join(traceback.format_exception(leaf, limit=-8))
-                    world.violation(f"the run died: {said}")
-                    if isinstance(leaf, trio.TrioInternalError):
-                        world.violation(threads.current_threads().stacks())
-    finally:
-        if gc_was_on:
-            gc.enable()
+
+    @contextmanager
+    def changed() -> Iterator[None]:
+        with hasty() if plan.hasty else nullcontext(), planted():
+            yield
+
+    instruments = [UntilOne(simulation)] if until_one else []
+    run_in(world, simulation.network, simulation.main, changed, instruments)
     return Outcome(
         seed=seed,
         violations=world.violations,

@@ -2,7 +2,7 @@
 
 import gc
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -11,12 +11,23 @@ import trio
 from .nemesis import Nemesis
 from .network import Network
 from .patches import simulated
-from .run import Steps
-from .threads import Threads
+from .threads import Threads, current_threads
 from .world import World
 
 RUN_LIMIT_S: Final = 3_000.0
 """In the time of the world."""
+STEP_S: Final = 0.00002
+"""What one pass of the event loop takes."""
+
+
+class Steps(trio.abc.Instrument):
+    """Work takes time: without it, two who answer each other at once would stop the clock."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._world.clock.jump(STEP_S)
 
 
 def run_world(
@@ -42,18 +53,31 @@ def run_world(
                         await process.kill(power=False)
                 nursery.cancel_scope.cancel()
 
+    run_in(world, network, main, planted)
+
+
+def run_in(
+    world: World,
+    network: Network,
+    main: Callable[[], Awaitable[None]],
+    planted: Callable[[], AbstractContextManager[object]],
+    instruments: Iterable[trio.abc.Instrument] = (),
+) -> None:
+    """Run `main` alone; what it raises is a violation."""
     gc_was_on = gc.isenabled()
     gc.disable()
     try:
         with simulated(world, network, Threads(world, 0.0)), planted():
             try:
-                trio.run(main, clock=world.clock, instruments=[Steps(world)])
+                trio.run(main, clock=world.clock, instruments=[Steps(world), *instruments])
             except BaseException as exc:
                 if isinstance(exc, KeyboardInterrupt):
                     raise
                 for leaf in _leaves(exc):
-                    said = "".join(traceback.format_exception(leaf, limit=-4))
-                    world.violation(said)
+                    said = "".join(traceback.format_exception(leaf, limit=-8))
+                    world.violation(f"the run died: {said}")
+                    if isinstance(leaf, trio.TrioInternalError):
+                        world.violation(current_threads().stacks())
     finally:
         if gc_was_on:
             gc.enable()

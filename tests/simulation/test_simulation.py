@@ -4,38 +4,27 @@ In processes of their own: the order of sets of strings is part of a trace, so t
 those that a later `python -m tests.simulation SEED` has.
 """
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from ..support.extent import share
 from .bugs import Bug
+from .hashes import ROOT, done
 from .planted import EVERY_BUG
 
 SEEDS = share(10, 60)
-ROOT = Path(__file__).parent.parent.parent
-SAME_HASHES = os.environ | {"PYTHONHASHSEED": "0"}
 
 
 def simulate(*arguments: str) -> str:
     """What `python -m tests.simulation ...` prints; fails with it when a promise was broken."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", *arguments],
-        cwd=ROOT,
-        env=SAME_HASHES,
-        capture_output=True,
-        text=True,
-        timeout=850,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    run = done("tests.simulation", *arguments)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
 
 
 @cache
@@ -75,7 +64,6 @@ def planted() -> Iterator[Callable[[str], str]]:
     with subprocess.Popen(
         [sys.executable, "-m", "tests.simulation.planted"],
         cwd=ROOT,
-        env=SAME_HASHES,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -59,7 +59,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(not len(log.producers))",
         0,
     ): ("cost: a snapshot that says nothing new"),
-    ("rolling", "Rolling._make_ready", "self._owner.names_failed(exc)", "pass", 0): (
+    ("rolling", "Rolling._make_ready", "self._owner.fail(exc)", "pass", 0): (
         "cost: the log has failed; the next sync of it tells, or the tick"
     ),
     ("swapping", "_put", "storage.sync_names(failures)", "pass", 0): (

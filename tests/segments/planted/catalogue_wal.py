@@ -450,11 +450,10 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "nobody_gets_a_name_while_what_is_kept_is_written",
         "wal.files",
-        "        self._kept_size = write_kept(\n"
-        "            self._storage, self.folder, number, frames, self._naming, self._owner\n"
-        "        )\n",
+        "        return write_kept("
+        "self._storage, self.folder, number, frames, self._naming, self._owner)\n",
         "        with self._naming:\n"
-        "            self._kept_size = write_kept(self._storage, self.folder, number, frames)\n",
+        "            return write_kept(self._storage, self.folder, number, frames)\n",
         "tests.segments.test_failing_wal_names:"
         "test_a_file_is_made_while_a_checkpoint_writes_what_it_keeps",
     ),
@@ -518,11 +517,11 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_newest_of_what_vouches_goes_before_it_is_replaced",
         "wal.vouching",
-        "        try:\n            self._files.keep_ends(",
-        "        if self._number >= 0:\n"
-        "            self._files.remove_kept(self._number)\n"
-        "            self._number = -1\n"
-        "        try:\n            self._files.keep_ends(",
+        "        try:\n            newest = self._files.keep_ends(",
+        "        if self._newest is not None:\n"
+        "            self._files.remove_kept(self._newest.number)\n"
+        "            self._newest = None\n"
+        "        try:\n            newest = self._files.keep_ends(",
         "tests.segments.test_vouched_always:"
         "test_what_vouches_is_replaced_without_a_moment_in_which_nothing_does",
     ),

@@ -36,8 +36,8 @@ final class Columns {
     private static ColumnVector of(StructField field, Records records, String topic, int partition) {
         DataType type = field.dataType();
         return switch (field.name()) {
-            case "key" -> new Keys(type, records);
-            case "value" -> new Values(type, records);
+            case "key" -> new Binary(type, records, records.keys);
+            case "value" -> new Binary(type, records, records.values);
             case "topic" -> new Topic(type, UTF8String.fromString(topic));
             case "partition" -> new Partition(type, partition);
             case "offset" -> new Offsets(type, records);
@@ -226,41 +226,27 @@ final class Columns {
             }
             return found;
         }
+    }
 
-        byte[] copy(int start, int size) {
+    /** The keys or the values, of records or of headers. */
+    private static final class Binary extends Nullable {
+        private final Records.Slices slices;
+
+        Binary(DataType type, Records records, Records.Slices slices) {
+            super(type, records);
+            this.slices = slices;
+        }
+
+        @Override
+        public boolean isNullAt(int row) {
+            return slices.sizes[row] < 0;
+        }
+
+        @Override
+        public byte[] getBinary(int row) {
+            int start = slices.starts[row];
+            int size = slices.sizes[row];
             return size < 0 ? null : Arrays.copyOfRange(records.data, start, start + size);
-        }
-    }
-
-    private static final class Keys extends Nullable {
-        Keys(DataType type, Records records) {
-            super(type, records);
-        }
-
-        @Override
-        public boolean isNullAt(int row) {
-            return records.keySizes[row] < 0;
-        }
-
-        @Override
-        public byte[] getBinary(int row) {
-            return copy(records.keys[row], records.keySizes[row]);
-        }
-    }
-
-    private static final class Values extends Nullable {
-        Values(DataType type, Records records) {
-            super(type, records);
-        }
-
-        @Override
-        public boolean isNullAt(int row) {
-            return records.valueSizes[row] < 0;
-        }
-
-        @Override
-        public byte[] getBinary(int row) {
-            return copy(records.values[row], records.valueSizes[row]);
         }
     }
 
@@ -305,7 +291,7 @@ final class Columns {
         private static ColumnVector of(StructField field, Records records) {
             return switch (field.name()) {
                 case "key" -> new HeaderKeys(field.dataType(), records);
-                case "value" -> new HeaderValues(field.dataType(), records);
+                case "value" -> new Binary(field.dataType(), records, records.headerValues);
                 default -> throw new IllegalArgumentException("no field of headers: " + field.name());
             };
         }
@@ -323,23 +309,8 @@ final class Columns {
 
         @Override
         public UTF8String getUTF8String(int row) {
-            return text(records.data, records.headerKeys[row], records.headerKeySizes[row]);
-        }
-    }
-
-    private static final class HeaderValues extends Nullable {
-        HeaderValues(DataType type, Records records) {
-            super(type, records);
-        }
-
-        @Override
-        public boolean isNullAt(int row) {
-            return records.headerValueSizes[row] < 0;
-        }
-
-        @Override
-        public byte[] getBinary(int row) {
-            return copy(records.headerValues[row], records.headerValueSizes[row]);
+            Records.Slices keys = records.headerKeys;
+            return text(records.data, keys.starts[row], keys.sizes[row]);
         }
     }
 

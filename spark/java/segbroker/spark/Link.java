@@ -246,7 +246,7 @@ final class Link implements AutoCloseable {
     Reply receive(int timeoutMs) throws LinkError {
         long deadlineMs = nowMs() + timeoutMs;
         try {
-            readFully(0, 4, deadlineMs);
+            readFully(4, deadlineMs);
             int size = new Reply(buffer, 0, 4).int32();
             if (size < 4 || size > REPLY_SIZE_MAX) {
                 throw new IOException("a reply of " + size + " bytes");
@@ -254,7 +254,7 @@ final class Link implements AutoCloseable {
             if (size > buffer.length) {
                 buffer = new byte[Math.max(size, Math.min(2 * buffer.length, BUFFER_KEPT))];
             }
-            readFully(0, size, deadlineMs);
+            readFully(size, deadlineMs);
             Reply reply = new Reply(buffer, 0, size);
             int expected = inFlight.remove();
             int found = reply.int32();
@@ -270,12 +270,12 @@ final class Link implements AutoCloseable {
         }
     }
 
-    private void readFully(int start, int size, long deadlineMs) throws IOException {
+    private void readFully(int size, long deadlineMs) throws IOException {
         for (int done = 0; done < size; ) {
             long leftMs = deadlineMs - nowMs();
             socket.setSoTimeout((int) Math.max(1, Math.min(SLICE_MS, leftMs)));
             try {
-                int count = in.read(buffer, start + done, size - done);
+                int count = in.read(buffer, done, size - done);
                 if (count < 0) {
                     throw new EOFException("the broker closed the connection");
                 }

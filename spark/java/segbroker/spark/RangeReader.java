@@ -119,7 +119,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         }
         if (position == before) {
             waitForMore(reply);
-        } else if (position < end) {
+        } else {
             fetchAhead();
         }
     }
@@ -146,7 +146,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         FetchReply found = FetchReply.parse(reply, fetchVersion(), about);
         if (found == null) {
             // It reads on when the debt is paid off.
-            pause(about + " at offset " + position + ": " + THROTTLED, null);
+            pause(THROTTLED, null);
             fetchAhead();
             return null;
         }
@@ -253,12 +253,12 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
                 : link.version(Link.FETCH, 4, 11);
     }
 
-    /** Send the next fetch; what goes wrong is met, and put right, when its reply is wanted. */
+    /** Send the next fetch, unless all is read; what goes wrong is met, and put right, when its reply is wanted. */
     private void fetchAhead() {
         try {
             if (link == null || link.isStale()) {
                 dropLink();
-            } else {
+            } else if (position < end) {
                 fetch();
             }
         } catch (LinkError exc) {
@@ -281,10 +281,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         } else if (task.readCommitted() && reply.stableEnd() < end) {
             why = "a transaction is open";
         }
-        pause(about + " at offset " + position + ": " + why, null);
-        if (position < end) {
-            fetchAhead();
-        }
+        pause(why, null);
+        fetchAhead();
     }
 
     /** Fail, or move on to what is left of the range, and fetch that. */
@@ -298,15 +296,13 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
                         cluster.bounds(task.topic(), task.partition()));
         Loss.report(left.lost(), task.failOnDataLoss());
         if (left.lost().isEmpty()) {
-            pause(about + " at offset " + position + ": out of range, and then not", null);
+            pause("out of range, and then not", null);
         }
         start = left.start();
         position = start;
         end = left.end();
         shortSinceMs = -1;
-        if (position < end) {
-            fetchAhead();
-        }
+        fetchAhead();
     }
 
     /** After an error that may pass: pause, and find the leader again. */

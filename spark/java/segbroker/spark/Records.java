@@ -12,7 +12,7 @@ import java.util.Arrays;
  * </pre>
  *
  * <p>Nothing is copied: `data` is the reply's buffer, or the scratch in which compressed batches were
- * unpacked, and stays as it is until the next reset. Length -1 stands for null.
+ * unpacked, and stays as it is until the next reset.
  *
  * <p>Invariant: whatever the bytes are, a record is taken whole and within its batch, or InvalidBatch
  * is raised.
@@ -20,6 +20,22 @@ import java.util.Arrays;
 final class Records {
     /** Which of the parts of a record the query asks for. */
     record Wanted(boolean data, boolean headers) {}
+
+    /** Where in `data` keys, or values, lie; a size of -1 stands for null. */
+    static final class Slices {
+        int[] starts;
+        int[] sizes;
+
+        Slices(int room) {
+            starts = new int[room];
+            sizes = new int[room];
+        }
+
+        void room(int room) {
+            starts = Arrays.copyOf(starts, room);
+            sizes = Arrays.copyOf(sizes, room);
+        }
+    }
 
     private static final int RECORD_SIZE_MIN = 7;
     private static final long MS_MAX = Long.MAX_VALUE / 1000 - 1;
@@ -30,17 +46,13 @@ final class Records {
     long[] offsets = new long[1024];
     long[] timestampsUs = new long[1024];
     int[] timestampTypes = new int[1024];
-    int[] keys = new int[1024];
-    int[] keySizes = new int[1024];
-    int[] values = new int[1024];
-    int[] valueSizes = new int[1024];
+    final Slices keys = new Slices(1024);
+    final Slices values = new Slices(1024);
     /** Of each record the first of its headers; the end is that of the next. */
     int[] headerStarts = new int[1025];
     int headersCount;
-    int[] headerKeys = new int[64];
-    int[] headerKeySizes = new int[64];
-    int[] headerValues = new int[64];
-    int[] headerValueSizes = new int[64];
+    final Slices headerKeys = new Slices(64);
+    final Slices headerValues = new Slices(64);
 
     private int at;
 
@@ -88,14 +100,8 @@ final class Records {
                 timestampTypes[count] = isAppendTime ? 1 : 0;
                 headerStarts[count] = headersCount;
                 if (wanted.data) {
-                    int keySize = varint();
-                    keys[count] = at;
-                    keySizes[count] = keySize;
-                    skip(keySize, -1, recordEnd, batch);
-                    int valueSize = varint();
-                    values[count] = at;
-                    valueSizes[count] = valueSize;
-                    skip(valueSize, -1, recordEnd, batch);
+                    take(keys, count, -1, recordEnd, batch);
+                    take(values, count, -1, recordEnd, batch);
                     if (wanted.headers) {
                         headers(recordEnd, batch);
                     }
@@ -118,21 +124,12 @@ final class Records {
             throw malformed(batch);
         }
         for (; left > 0; left--) {
-            if (headersCount == headerKeys.length) {
-                int room = 2 * headersCount;
-                headerKeys = Arrays.copyOf(headerKeys, room);
-                headerKeySizes = Arrays.copyOf(headerKeySizes, room);
-                headerValues = Arrays.copyOf(headerValues, room);
-                headerValueSizes = Arrays.copyOf(headerValueSizes, room);
+            if (headersCount == headerKeys.starts.length) {
+                headerKeys.room(2 * headersCount);
+                headerValues.room(2 * headersCount);
             }
-            int keySize = varint();
-            headerKeys[headersCount] = at;
-            headerKeySizes[headersCount] = keySize;
-            skip(keySize, 0, recordEnd, batch);
-            int valueSize = varint();
-            headerValues[headersCount] = at;
-            headerValueSizes[headersCount] = valueSize;
-            skip(valueSize, -1, recordEnd, batch);
+            take(headerKeys, headersCount, 0, recordEnd, batch);
+            take(headerValues, headersCount, -1, recordEnd, batch);
             headersCount++;
         }
         if (at != recordEnd) {
@@ -140,10 +137,15 @@ final class Records {
         }
     }
 
-    private void skip(int size, int least, int recordEnd, BatchHeader batch) throws InvalidBatch {
+    /** The next key or value of the record; `least`: its size, -1 where it may be null. */
+    private void take(Slices to, int place, int least, int recordEnd, BatchHeader batch)
+            throws InvalidBatch {
+        int size = varint();
         if (size < least || size > recordEnd - at) {
             throw malformed(batch);
         }
+        to.starts[place] = at;
+        to.sizes[place] = size;
         at += Math.max(0, size);
     }
 
@@ -196,10 +198,8 @@ final class Records {
         offsets = Arrays.copyOf(offsets, room);
         timestampsUs = Arrays.copyOf(timestampsUs, room);
         timestampTypes = Arrays.copyOf(timestampTypes, room);
-        keys = Arrays.copyOf(keys, room);
-        keySizes = Arrays.copyOf(keySizes, room);
-        values = Arrays.copyOf(values, room);
-        valueSizes = Arrays.copyOf(valueSizes, room);
+        keys.room(room);
+        values.room(room);
         headerStarts = Arrays.copyOf(headerStarts, room + 1);
     }
 }

@@ -77,14 +77,14 @@ public record ScanTask(
                 task.get("fail_on_data_loss").asBoolean(),
                 task.get("read_committed").asBoolean(),
                 task.get("fetch_bytes").asInt(),
-                millis(task.get("poll_timeout_ms")),
+                bounded(task.get("poll_timeout_ms")),
                 new Client(
                         bootstrap,
                         client.get("client_id").asText(),
-                        millis(client.get("request_timeout_ms")),
-                        millis(client.get("api_timeout_ms")),
-                        millis(client.get("tries_count_max")),
-                        millis(client.get("retry_backoff_ms")),
+                        bounded(client.get("request_timeout_ms")),
+                        bounded(client.get("api_timeout_ms")),
+                        bounded(client.get("tries_count_max")),
+                        bounded(client.get("retry_backoff_ms")),
                         security(client.get("security"))));
     }
 
@@ -92,7 +92,7 @@ public record ScanTask(
         return new Address(pair.get(0).asText(), pair.get(1).asInt());
     }
 
-    private static int millis(JsonNode number) {
+    private static int bounded(JsonNode number) {
         return (int) Math.min(number.asLong(), 1 << 30);
     }
 
