@@ -4,10 +4,13 @@ One client has one spelling: who comes by IPv4 to a listener on [::] is `10.0.0.
 `::ffff:10.0.0.1`; or a rule or a limit for its address would not be about it.
 """
 
+import socket
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 _PORT_MAX: Final = 65_535
+_NETWORK_SIZE: Final = 8
+"""Bytes of an IPv6 address that name its network."""
 _MAPPED: Final = "::ffff:"
 _IN_NO_HOST: Final = frozenset("*/@ \t\r\n")
 _EVERY: Final = "0.0.0.0"
@@ -50,6 +53,14 @@ def plain_host(host: str) -> str:
     """The address of a socket in its one spelling."""
     rest = host[len(_MAPPED) :]
     return rest if host.startswith(_MAPPED) and "." in rest else host
+
+
+def origin(host: str) -> str:
+    """Where the address of a socket, in its one spelling, comes from: itself, or of IPv6 its
+    network of 64 bits.  Who has one address of that has all of them."""
+    if ":" not in host:
+        return host
+    return socket.inet_pton(socket.AF_INET6, host.partition("%")[0])[:_NETWORK_SIZE].hex()
 
 
 def is_address(text: str) -> bool:

@@ -19,7 +19,7 @@ import trio
 
 from ..access.address_limits import AddressLimits
 from ..access.listener_limits import Gate
-from ..address import join_address
+from ..address import join_address, origin
 from ..configuration.connection_overrides import parse_overrides
 from ..core import Core
 from ..loop.half_requests import HalfRequests
@@ -101,7 +101,9 @@ class Admission:
             sock.close()
             return
         is_stranger = listener.protocol.is_tls or listener.protocol.is_sasl
-        if is_stranger and not self._handshakes.admits(address[0], core.config.handshakes_max):
+        if is_stranger and not self._handshakes.admits(
+            origin(address[0]), core.config.handshakes_max
+        ):
             core.counters.connections_refused += 1
             core.closing_lines.tell(
                 "handshake_crowded_out",

@@ -169,7 +169,7 @@ class Connection:
         if self._is_stranger:
             if isinstance(self._sock, TlsSocket):
                 self._sock.raw_most = RAW_OF_STRANGERS
-            self.peer.sasl = SaslSession(address[0])
+            self.peer.sasl = SaslSession(self.peer.origin)
             self._handle = handle_login
         # Before it is settled: how long it has kept the broker waiting, and since when it does so
         # now; None: it waits for the broker.
@@ -323,7 +323,7 @@ class Connection:
     async def _establish(self, sock: TlsSocket) -> None:
         """The TLS handshake, and who the peer is if it has shown a certificate."""
         self._park()
-        strangers, host = self.core.strangers, self.peer.address[0]
+        strangers, host = self.core.strangers, self.peer.origin
         await sock.handshake(
             lambda step: self._served(strangers.shake_hands(host, step, has_begun=self._has_spoken))
         )
@@ -482,7 +482,7 @@ class Connection:
         """Until it is the turn of this stranger: to be received from, and to be answered once."""
         session = self.peer.sasl
         assert session is not None, "nobody else is a stranger"
-        strangers, host = self.core.strangers, self.peer.address[0]
+        strangers, host = self.core.strangers, self.peer.origin
         await self._served(strangers.turn(host, has_begun=self._has_spoken))
         session.has_turn = True
 

@@ -1,7 +1,8 @@
 """Connections in the middle of a TLS handshake or a login: a limited number of them.
 
 A handshake costs memory and processor time before the client is known.  At the limit one is closed
-for each that comes, of the addresses that have most of them, the one that comes counted:
+for each that comes, of the addresses that have most of them (IPv6: networks, address.py), the one
+that comes counted:
 
     the oldest that keeps the broker waiting       has said nothing yet, or nothing for PATIENCE_S
     there is none: the youngest                    mostly the one that comes, before anything is
@@ -58,7 +59,7 @@ class Handshakes:
 
     def begin(self, connection: Connection) -> None:
         """It was admitted."""
-        self._begun.setdefault(connection.peer.address[0], {})[connection] = None
+        self._begun.setdefault(connection.peer.origin, {})[connection] = None
         self._count += 1
 
     def _next_closed(self, host: str) -> Connection | None:
@@ -95,7 +96,7 @@ class Handshakes:
 
     def closed(self, connection: Connection) -> None:
         """It has ended, in the middle of it or long after."""
-        host = connection.peer.address[0]
+        host = connection.peer.origin
         some = self._begun.get(host)
         if some is None or connection not in some:
             return

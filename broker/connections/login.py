@@ -68,7 +68,7 @@ def handle_login(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] |
 async def _handle_stranger(core: Core, peer: Peer, session: SaslSession, frame: memoryview) -> None:
     """Handle a request before login, in its turn."""
     if not session.has_turn:
-        await core.strangers.turn(peer.address[0], has_begun=True)
+        await core.strangers.turn(peer.origin, has_begun=True)
     session.has_turn = False
     if session.is_raw and session.stage is Stage.PROVING:
         await _answer_bare(core, peer, bytes(frame))

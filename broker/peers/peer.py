@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import trio
 
+from ..address import origin
 from ..configuration.logs import told
 from ..principal import ANONYMOUS, Principal
 from .fetch_session import FetchSession
@@ -36,6 +37,8 @@ class Peer:
 
     outbox: Outbox
     address: tuple[str, int]
+    # Where that comes from (address.py): what strangers are counted by.
+    origin: str = field(init=False)
     # The address of ours that it reached: what Metadata answers when we listen on all of them.
     local_address: tuple[str, int]
     # Where it came in.
@@ -71,6 +74,7 @@ class Peer:
     flush: Callable[[], None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.origin = origin(self.address[0])
         self.flush = self.outbox.flush
 
     @property

@@ -108,7 +108,7 @@ class SaslSession:
     )
 
     def __init__(self, host: str) -> None:
-        """host: the address of the peer."""
+        """host: where the peer comes from; its checks take turns with others by that."""
         self.stage = Stage.CHOOSING
         # Of the login that is in force.
         self.user: str | None = None

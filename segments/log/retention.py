@@ -9,7 +9,8 @@ Whole sealed segments, the oldest first, never one behind another that stays:
 | bytes, records | without it there is still as much as retention.bytes, .records | cap |
 
 So a partition keeps at least what it was told to keep, as in Kafka, and at most one segment more,
-but for what is not sealed yet.  With `retention.full.policy=reject` nothing goes by bytes or
+but for what is not sealed yet.  What is neither acknowledged nor synced does not count: a power cut
+may take it.  With `retention.full.policy=reject` nothing goes by bytes or
 records; what would pass them is refused for `lacks_room`, before it has an offset.
 
 A segment that is still written to goes too, after it was sealed: when all of the log is older than
@@ -35,6 +36,7 @@ from segbroker.protocol.record_batch import BatchHeader, GapReason
 
 from ..settings.topic_config import FullPolicy, TopicConfig
 from .partition_log import PartitionLog
+from .segment import ActiveSegment
 
 
 class Eviction(NamedTuple):
@@ -57,7 +59,7 @@ def due(log: PartitionLog, age_ms: int | None, high_watermark: int) -> Eviction 
     by_age = 0
     if age_ms is not None and config.retention_ms >= 0 and config.deletes:
         by_age = sealed.count_older(age_ms - config.retention_ms)
-    by_cap = _over_cap(log, config)
+    by_cap = _over_cap(log, config, high_watermark)
     count = min(max(deleted, by_age, by_cap), sealed.count_below(high_watermark))
     if not count:
         return None
@@ -65,15 +67,20 @@ def due(log: PartitionLog, age_ms: int | None, high_watermark: int) -> Eviction 
     return Eviction(count, None if count == deleted else reason, sum(sealed.sizes[:count]))
 
 
-def _over_cap(log: PartitionLog, config: TopicConfig) -> int:
+def _over_cap(log: PartitionLog, config: TopicConfig, high_watermark: int) -> int:
     """How many segments can go without going below what is to be kept."""
     if config.retention_full_policy is FullPolicy.REJECT or not config.deletes:
         return 0
+    safe_end = max(high_watermark, log.recovery_point)
     count = 0
     if config.retention_bytes >= 0:
-        count = _count_within(log.sealed.sizes, log.size_bytes - config.retention_bytes)
+        # Nobody knows how much of a segment that is still written to is in front of that.
+        unsafe = sum(one.size for one in _unsealed(log) if one.next_offset > safe_end)
+        surplus = log.size_bytes - unsafe - config.retention_bytes
+        count = _count_within(log.sealed.sizes, surplus)
     if config.retention_records >= 0:
-        surplus = log.stored_records - config.retention_records
+        unsafe = max(0, log.log_end_offset - safe_end)
+        surplus = log.stored_records - unsafe - config.retention_records
         count = max(count, _count_within(log.sealed.records, surplus))
     return count
 
@@ -94,12 +101,15 @@ def wants_roll(log: PartitionLog, age_ms: int | None) -> bool:
     if age_ms is None or retention_ms < 0 or active.max_timestamp < 0 or not log.config.deletes:
         return False
     before_ms = age_ms - retention_ms
-    unsealed = (*log.rotating, active)
-    if any(segment.max_timestamp >= before_ms for segment in unsealed):
+    if any(segment.max_timestamp >= before_ms for segment in _unsealed(log)):
         return False
     with log.state_lock:
         newest = log.sealed.running_max_timestamps
         return not len(newest) or newest[-1] < before_ms
+
+
+def _unsealed(log: PartitionLog) -> Sequence[ActiveSegment]:
+    return (*log.rotating, log.active)
 
 
 def is_capped(config: TopicConfig) -> bool:

@@ -15,6 +15,7 @@ from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.connections import connection as connection_module
 from segbroker.broker.loop import large_requests
 from segbroker.broker.loop.address_threads import AddressThreads
+from segbroker.broker.peers import listener as listener_module
 from segbroker.broker.peers.sasl import LOGIN_FRAME_BYTES_MAX
 from segbroker.broker.server import Broker
 from segbroker.protocol.api_keys import ApiKey
@@ -273,16 +274,32 @@ async def log_in_from(host: str, broker: Broker, password: str) -> None:
         assert bool(reply.error_code) == (password != "wonderland")
 
 
+def addresses_of(flood: int, network: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where to come from, so that the broker sees one address of IPv4, or as many of one network of
+    IPv6; everybody else is of another network."""
+    if not network:
+        return ["127.0.0.1"] * flood
+
+    def seen(host: str) -> str:
+        *_, link, number = host.split(".")
+        return f"{network}:{link}::{number}"
+
+    monkeypatch.setattr(listener_module, "plain_host", seen)
+    return [f"127.0.1.{n + 1}" for n in range(flood)]
+
+
+@pytest.mark.parametrize("network", ["", "2001:db8:0"])
 async def test_a_flood_of_passwords_from_one_address_locks_nobody_else_out(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, network: str
 ) -> None:
     """Whoever waits behind a thousand checks is the oldest in the end, and crowded out."""
     flood = 50
+    hosts = addresses_of(flood, network, monkeypatch)
     async with guarded(authentication_failure_delay_ms=0) as broker:
         with checks_noted(monkeypatch) as checked:
             async with trio.open_nursery() as nursery, checkers_busy(broker) as checks:
-                for _ in range(flood):
-                    nursery.start_soon(log_in_from, "127.0.0.1", broker, "guess")
+                for host in hosts:
+                    nursery.start_soon(log_in_from, host, broker, "guess")
                 await becomes(lambda: len(checks) == flood)
                 nursery.start_soon(log_in_from, "127.0.0.2", broker, "wonderland")
                 await becomes(lambda: len(checks) == flood + 1)
@@ -386,11 +403,18 @@ async def test_a_crowd_of_strangers_crowds_out_itself(events: Events) -> None:
     assert len(events.named("handshake_crowded_out")) >= 45
 
 
-async def test_a_crowd_from_one_address_crowds_out_nobody_of_another(events: Events) -> None:
+@pytest.mark.parametrize("network", ["", "2001:db8:0"])
+async def test_a_crowd_from_one_address_crowds_out_nobody_of_another(
+    events: Events, monkeypatch: pytest.MonkeyPatch, network: str
+) -> None:
     """Who is far away needs a while for the five messages of a login."""
+    hosts = addresses_of(50, network, monkeypatch)
+    monkeypatch.setattr(connection_module, "PATIENCE_S", 0.0)
     async with guarded(handshakes_max=5) as broker, connect_from("127.0.0.2", broker) as slow:
         assert (await choose(slow, "PLAIN")).error_code == 0
-        strangers = [await trio.open_tcp_stream(*broker.address) for _ in range(50)]
+        strangers = [
+            await trio.open_tcp_stream(*broker.address, local_address=host) for host in hosts
+        ]
         await becomes(lambda: len(events.named("handshake_crowded_out")) == 46)
         assert (await prove(slow, encode_plain("alice", "wonderland"))).error_code == 0
         assert await is_served(slow)

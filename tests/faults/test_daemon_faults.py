@@ -19,7 +19,7 @@ KILLS = [
     ("pwrite64", 3),
     ("pwrite64", 50),
     ("fdatasync", 15),
-    ("rename", 9),
+    ("rename", 2),
     ("unlink", 4),
 ]
 FAILURES = [("fdatasync", EIO, 9), ("pwrite64", EIO, 25), ("pwrite64", ENOSPC, 20)]

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from ..support.extent import share
 from . import traced
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("at", ["fdatasync:33", "pwrite64:90"])
+@pytest.mark.parametrize("at", share(["pwrite64:90"], ["fdatasync:33", "pwrite64:90"]))
 def test_no_transaction_is_torn_by_a_kill(at: str) -> None:
     traced.require_strace()
     run = subprocess.run(

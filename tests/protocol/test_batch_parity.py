@@ -37,6 +37,7 @@ from segbroker.protocol.record_batch import (
     patch_batch,
 )
 
+from ..support.extent import share
 from .batches import NOW, Columns, columns, damaged, with_crc
 
 if not kernel.KERNEL_IS_NATIVE:
@@ -48,7 +49,7 @@ NATIVE = Path(__file__).parents[2] / "protocol" / "native"
 KERNEL_C = (NATIVE / "kernel.c").read_text()
 PLAIN = BatchFields(0, -1, -1, -1)
 
-many = settings(max_examples=400)
+many = settings(max_examples=share(150, 400))
 
 
 class LongRecord(NamedTuple):

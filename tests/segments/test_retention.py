@@ -451,6 +451,23 @@ def test_what_readers_may_not_see_yet_does_not_go() -> None:
     assert state(handler) == (16, 16, GapReason.CAP)
 
 
+@pytest.mark.parametrize("settings", [{"retention_records": 4}, {"retention_bytes": 800}])
+def test_what_a_power_cut_may_take_is_not_counted(settings: dict[str, int]) -> None:
+    # | 0 1 | 2 3 | 4 5     the last two are written, and nobody has asked for their sync
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, 4, **settings)
+    handler.flushes_on_append = False
+    write(handler, 4)
+    write(handler, 5)
+    manager.keep_house_now(NOW + DAY)
+    assert (handler.log_start_offset, handler.high_watermark) == (0, 4)
+    again = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 4), "as many as are to be kept"
+    handler.flush_soon()
+    manager.keep_house_now(NOW + DAY)
+    assert (handler.log_start_offset, handler.high_watermark) == (2, 6)
+
+
 def test_nothing_goes_by_age_either_that_readers_may_not_see_yet() -> None:
     manager, handler = partition_on(MemoryStorage(), 2, durability="disk")
     ceiling = handler.ceiling
