@@ -260,13 +260,13 @@ class LogChecker:
     # Not sealed
 
     def _unsealed(self, found: Survey) -> Iterator[Finding]:
-        for number in found.deleted:
+        for number in found.strays.deleted:
             text = "the segment was deleted, or another stands for it"
             yield note(self._paths.log(number), text, "it is removed")
-        for number in found.leftovers:
+        for number in found.strays.leftovers:
             text = "a cleaning was interrupted before it was decided"
             yield note(self._paths.cleaned(number), text, "it is removed")
-        for number in found.strangers:
+        for number in found.strays.strangers:
             yield damage(
                 self._paths.log(number),
                 "it is no segment of this log",
@@ -339,7 +339,8 @@ class LogChecker:
                 f"nobody has looked at damage that was found earlier: {reason}",
                 "the topic's on.corruption says; verify --repair lifts it",
             )
-        logs = {step.number for step in found.steps} | {*found.strangers, *found.deleted}
+        strays = found.strays
+        logs = {*(step.number for step in found.steps), *strays.strangers, *strays.deleted}
         sealed = frozenset(found.known.sealed.numbers)
         for name in storage.listdir(paths.folder):
             path = f"{paths.folder}/{name}"

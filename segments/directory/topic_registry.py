@@ -14,7 +14,7 @@ whole, never changed, so the loop reads it without a lock.
 
 import errno
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ import structlog
 
 from segbroker.protocol.limits import TOPIC_PARTITIONS_MAX
 
-from ..disk.storage import Storage, removals, remove_tree
+from ..disk.storage import Storage, in_turn, removals, remove_tree
 from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists, UnknownTopic
 from ..metadata.alike import first_alike, folded
 from ..metadata.ceilings import PartitionCeiling
@@ -124,13 +124,15 @@ class TopicRegistry:
             for place, new in enumerate(wanted):
                 change.attempt(place, new.name, partial(self._make_topic, new, names))
             with change.recorded():
-                self._sync_folders(change.taken.values())
+                classes = {meta.config.durability for meta in change.taken.values()}
+                if classes - {Durability.EPHEMERAL}:
+                    self._storage.fsync_dir(f"{self._root}/topics")
                 self.record_all("topic_created", map(encode_topic, change.taken.values()))
         return change.outcomes
 
     def _make_topic(self, new: NewTopic, beside: dict[str, str]) -> TopicMeta:
-        """Its directories, which are not synced yet; then it is one of those `beside` it.  Raises
-        as create_topics says, OSError."""
+        """Its directories, of which its own is not synced yet; then it is one of those `beside` it.
+        Raises as create_topics says, OSError."""
         existing = beside.get(folded(new.name))
         if existing == new.name:
             raise TopicExists(new.name)
@@ -154,15 +156,19 @@ class TopicRegistry:
         return meta
 
     def _make_partitions(self, meta: TopicMeta, numbers: range) -> None:
+        """Their directories, durably but for that of the topic.  Raises OSError."""
         if meta.config.durability is Durability.EPHEMERAL:
             return
-        for partition in numbers:
-            path = partition_paths(self._root, meta.name, partition).folder
-            if self._storage.exists(path):
-                # Empty, of a growth that failed: another sync of its name would prove nothing.
-                self.settle()
-                self._storage.rmdir(path)
-            self._storage.mkdir(path)
+        folder = self._topic_folder(meta.name)
+        with in_turn(folder):
+            for partition in numbers:
+                path = partition_paths(self._root, meta.name, partition).folder
+                if self._storage.exists(path):
+                    # Empty, of a growth that failed: another sync of its name would prove nothing.
+                    self.settle()
+                    self._storage.rmdir(path)
+                self._storage.mkdir(path)
+            self._storage.fsync_dir(folder)
 
     def settle(self) -> None:
         """Before anything goes that a change which failed has made: as long as its event may be on
@@ -170,14 +176,6 @@ class TopicRegistry:
         is there to be taken away.  Raises OSError."""
         if not self._metadata.settle():
             raise OSError(errno.EIO, f"the metadata is in doubt: {self._metadata.why_unsettled}")
-
-    def _sync_folders(self, metas: Collection[TopicMeta]) -> None:
-        """Make the directories of new topics durable.  Raises OSError."""
-        names = [m.name for m in metas if m.config.durability is not Durability.EPHEMERAL]
-        if names:
-            self._storage.fsync_dir(f"{self._root}/topics")
-        for name in names:
-            self._storage.fsync_dir(self._topic_folder(name))
 
     def delete_topics(self, names: Iterable[str]) -> list[Outcome]:
         """Delete topics; they are gone for good when this returns, their files soon after.
@@ -327,12 +325,11 @@ class TopicRegistry:
                 for name, meta in change.taken.items()
             ]
             with change.recorded():
-                self._sync_folders(change.taken.values())
                 self.record_all("partitions_grown", rows)
         return change.outcomes
 
     def _grow_topic(self, name: str, count: int) -> TopicMeta:
-        """Its further directories, which are not synced yet.  Raises as above, OSError."""
+        """Its further directories, durably.  Raises as above, OSError."""
         meta = self._partitions.meta(name)
         if not meta.partitions < count <= TOPIC_PARTITIONS_MAX:
             raise InvalidPartitions(

@@ -27,7 +27,7 @@ import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..decisions import Gap, Loss, Scan, rebuild, scan
+from ..decisions import Loss, Scan, rebuild, scan
 from ..disk.storage import NO_DESCRIPTORS, Storage, close_all, put_file, read_file
 from ..errors import CorruptSegment
 from ..files.index import BlockIndex, WrongIndex, decode_index
@@ -64,7 +64,6 @@ Recall: TypeAlias = Callable[[Row, Inspection], Recalled | None]
 class Mended(NamedTuple):
     """What was done."""
 
-    gaps: list[Gap]
     is_whole: bool = True
     is_changed: bool = True
     is_index: bool = False
@@ -101,45 +100,52 @@ def mend(
             return None
         if log.failed is not None:  # since the caller has looked: recovery comes first
             raise OSError(log.failed.errno, log.failed.strerror, paths.folder)
-        inspected = inspect(storage, paths, row, log.epochs)
-        recalled = None if inspected.is_whole else recall(row, inspected)
-        if recalled is not None:
-            _put_back(log, row, inspected, recalled, report)
-            inspected = inspect(storage, paths, row, log.epochs)
+        inspected, is_put_back = put_back(log, row, recall, report)
         if inspected.is_whole:
-            mended = Mended([], is_index=recalled is None)
+            mended = Mended(is_index=not is_put_back)
             data, found = inspected.data, inspected.scan
         else:
             damage = "" if policy is OnCorruption.GAP else _mark(log, row, inspected)
             if policy is OnCorruption.REFUSE:
                 path, reason = paths.log(number), inspected.reason
                 report.add("refused", path, row.base_offset, row.end_offset, reason=reason)
-                return Mended([], is_whole=False, damage=damage)
-            gaps, data, found = _repair(log, row, inspected, now_ms, report)
-            mended = Mended(gaps, damage=damage)
+                return Mended(is_whole=False, damage=damage)
+            data, found = _repair(log, row, inspected, now_ms, report)
+            mended = Mended(damage=damage)
         index = index_of(data, row.base_offset, found, log.files.interval)
         if inspected.is_whole:  # of another size than its row says, no index fits
             if not _has_index(storage, paths, row, index):
                 report.add("index_rebuilt", paths.index(number))
-            elif recalled is None:
+            elif not is_put_back:
                 # Who met damage has an earlier file open, which somebody has replaced since.
                 with log.state_lock:
                     closing = log.files.take_out(range(number, number + 1))
                 close_all(closing)
-                return Mended([], is_changed=False)
+                return Mended(is_changed=False)
         _take_up(log, row, data, found, index, now_ms)
         if mended.damage:
             report.add("readonly", paths.folder, reason=mended.damage)
         return mended
 
 
-def put_back(log: PartitionLog, row: Row, recall: Recall, report: LogReport) -> None:
-    """Give a damaged sealed segment what somebody else still has of it, and repair nothing; durable
-    when this returns.  The caller holds seal_lock.  Raises OSError."""
+def put_back(
+    log: PartitionLog, row: Row, recall: Recall, report: LogReport
+) -> tuple[Inspection, bool]:
+    """Give a damaged sealed segment what somebody else still has of it, and repair nothing; what
+    stands there now, and whether it was given anything.  Durable when this returns.  The caller
+    holds seal_lock.  Raises OSError."""
     inspected = inspect(log.storage, log.paths, row, log.epochs)
     recalled = None if inspected.is_whole else recall(row, inspected)
-    if recalled is not None:
-        _put_back(log, row, inspected, recalled, report)
+    if recalled is None:
+        return inspected, False
+    path = log.paths.log(row.number)
+    content, reason = recalled.content, inspected.reason
+    _keep_aside(log, row, inspected, report, room=len(content))
+    _replace(log, row.number, inspected, content, comes_again=False)
+    reason = f"a sealed segment: {reason}"
+    logger.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
+    report.add("replayed", path, recalled.begin, recalled.end, size=recalled.size, reason=reason)
+    return inspect(log.storage, log.paths, row, log.epochs), True
 
 
 def _mark(log: PartitionLog, row: Row, inspected: Inspection) -> str:
@@ -152,9 +158,9 @@ def _mark(log: PartitionLog, row: Row, inspected: Inspection) -> str:
 
 def _repair(
     log: PartitionLog, row: Row, inspected: Inspection, now_ms: int, report: LogReport
-) -> tuple[list[Gap], memoryview, Scan]:
-    """Put what is whole of a damaged segment in its place, with gaps between, durably; the gaps,
-    and what is there now.  Raises OSError."""
+) -> tuple[memoryview, Scan]:
+    """Put what is whole of a damaged segment in its place, with gaps between, durably; what stands
+    there now.  Raises OSError."""
     loss = Loss(now_ms, log.epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
     rebuilt = rebuild(inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True)
     data = memoryview(b"".join(rebuilt.parts))
@@ -166,7 +172,7 @@ def _repair(
     report.add("repaired", path, size=len(data), reason=reason)
     for gap in rebuilt.gaps:
         report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
-    return rebuilt.gaps, data, found
+    return data, found
 
 
 def _take_up(
@@ -196,19 +202,6 @@ def _take_up(
             log.manifest.replace(now_ms, log.manifest_rows())
         except OSError as exc:  # written anew with its next row, or at the close
             logger.warning("manifest_not_written", path=paths.manifest, error=str(exc))
-
-
-def _put_back(
-    log: PartitionLog, row: Row, inspected: Inspection, recalled: Recalled, report: LogReport
-) -> None:
-    """Durable when this returns.  Raises OSError."""
-    path = log.paths.log(row.number)
-    content, reason = recalled.content, inspected.reason
-    _keep_aside(log, row, inspected, report, room=len(content))
-    _replace(log, row.number, inspected, content, comes_again=False)
-    reason = f"a sealed segment: {reason}"
-    logger.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
-    report.add("replayed", path, recalled.begin, recalled.end, size=recalled.size, reason=reason)
 
 
 def _keep_aside(

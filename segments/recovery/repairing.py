@@ -43,7 +43,7 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         # First, before one of them is used again: on.corruption may have replaced its mark already.
         with suppress(FileNotFoundError):
             storage.unlink(f"{paths.folder}/{name}")
-    for number in found.leftovers:  # in front of what takes one of these names
+    for number in found.strays.leftovers:  # in front of what takes one of these names
         storage.unlink(paths.cleaned(number))
         report.add("orphan_removed", paths.cleaned(number), reason="a cleaning without a decision")
     swapped = found.known.swapped
@@ -59,7 +59,7 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
     if pending is not None:
         _finish(storage, paths, pending)
         report.add("cleaning_finished", paths.log(pending))
-    for number in found.deleted:
+    for number in found.strays.deleted:
         storage.unlink(paths.log(number))
         is_below = number < found.known.sealed.first_number
         reason = "below the log start" if is_below else "cleaned: another segment stands for it"
@@ -69,7 +69,7 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         index = paths.index_number(name)
         if index is not None and index < sealed.next_number and sealed.place_of(index) is None:
             storage.unlink(f"{paths.folder}/{name}")  # the segment is gone
-    for number in found.strangers:
+    for number in found.strays.strangers:
         _move_aside(storage, paths, number, report)
     return [_do(storage, paths, step, report) for step in found.steps]
 

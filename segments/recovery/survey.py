@@ -77,6 +77,17 @@ class Step(NamedTuple):
         return any(self.data)
 
 
+class Strays(NamedTuple):
+    """Files that are no part of the log."""
+
+    deleted: list[int]
+    """Segments below the log start, or that another stands for, whose unlink was lost."""
+    strangers: list[int]
+    """Files of numbers that cannot be, or copied behind the end of a log that was closed."""
+    leftovers: list[int]
+    """Segments written anew that no decision speaks of."""
+
+
 class Survey(NamedTuple):
     """What was found, and what opening the log does about it."""
 
@@ -90,12 +101,7 @@ class Survey(NamedTuple):
     """Whether the log is what its last checkpoint says, and no cleaning came since."""
     manifest_lost: bool
     """Whether there were segments and no manifest that speaks of them."""
-    deleted: list[int]
-    """Segments below the log start, or that another stands for, whose unlink was lost."""
-    strangers: list[int]
-    """Files of numbers that cannot be, or copied behind the end of a log that was closed."""
-    leftovers: list[int]
-    """Segments written anew that no decision speaks of."""
+    strays: Strays
     names: list[str]
     """Of the directory; none where it was not listed."""
 
@@ -110,7 +116,7 @@ class Survey(NamedTuple):
             and known.checkpoint is None
             and known.pending is None
             and len(known.epochs) <= 1
-            and not (self.deleted or self.strangers or self.leftovers)
+            and not any(self.strays)
         )
 
     @property
@@ -118,7 +124,7 @@ class Survey(NamedTuple):
         """Whether carrying it out makes no file, and gives or takes no name."""
         known = self.known
         return (
-            not (self.deleted or self.strangers or self.leftovers)
+            not any(self.strays)
             and known.pending is None
             and all(
                 step.decision in (Decision.CUT, Decision.CLEAR)
@@ -168,14 +174,13 @@ class Circumstances(NamedTuple):
 
 
 class _Unsealed(NamedTuple):
-    """What the directory has beside the sealed segments; the lists are those of `Survey`."""
+    """What the directory has beside the sealed segments."""
 
     contents: list[tuple[int, memoryview]]
     """The segments to scan, by number; missing ones in between are empty."""
-    deleted: list[int]
-    strangers: list[int]
-    leftovers: list[int]
+    strays: Strays
     names: list[str]
+    """As of `Survey`."""
 
 
 def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
@@ -219,9 +224,7 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         last,
         is_clean,
         manifest_lost,
-        unsealed.deleted,
-        unsealed.strangers,
-        unsealed.leftovers,
+        unsealed.strays,
         unsealed.names,
     )
 
@@ -302,7 +305,7 @@ def _is_clean(
     checkpoint = known.checkpoint
     if checkpoint is None or not known.size or last or not found:
         return False
-    if unsealed.deleted or unsealed.strangers or unsealed.leftovers:
+    if any(unsealed.strays):
         return False
     if known.pending is not None or known.swapped is not None:
         return False
@@ -330,7 +333,7 @@ def _read_unsealed(
             content = _read(storage, paths.log(first))
             ends_here = len(content) == checkpoint.size
             if ends_here and known.last_file == first:
-                return _Unsealed([(first, content)], [], [], [], [])
+                return _Unsealed([(first, content)], Strays([], [], []), [])
     names = storage.listdir(paths.folder)
     present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
     pending = None if known is None else known.pending
@@ -373,7 +376,7 @@ def _read_unsealed(
         superseded = _superseded(contents, None if known is None else known.sealed.end_offset)
         contents = [(number, data) for number, data in contents if number not in superseded]
         deleted = sorted({*deleted, *superseded}.intersection(present))
-    return _Unsealed(contents, deleted, strangers, leftovers, names)
+    return _Unsealed(contents, Strays(deleted, strangers, leftovers), names)
 
 
 def _may_be_behind(data: memoryview, least: int, hole: int) -> bool:

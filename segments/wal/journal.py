@@ -130,7 +130,7 @@ class Wal:
         threaded: bool,
         call_soon: CallSoon,
         clock: Clock | None = None,
-        snapshot: Callable[[], None] | None = None,
+        snapshot: Callable[[], None] = lambda: None,
     ) -> None:
         """clock: how long syncs take; None: nobody knows, and none is done by who waits for it.
 
@@ -403,7 +403,7 @@ class Wal:
         full = list(shard.full)
         sources = {one: None for file in full for one in list(file.sources.values())}
         failed = {source for source in sources if not source.wal_checkpoint()}
-        if self.snapshot is not None and any(file.has_control for file in full):
+        if any(file.has_control for file in full):
             self.snapshot()
         shard.keep_ends()
         for _ in full:
@@ -411,8 +411,7 @@ class Wal:
         log.debug("wal_checkpoint", files=len(full), logs=len(sources), failed=len(failed))
 
     def _save_metadata(self) -> None:
-        if self.snapshot is not None:
-            self.snapshot()
+        self.snapshot()
 
     def look(self) -> None:
         """Leave files that somebody has removed, replaced or cut off, and ask for checkpoints until

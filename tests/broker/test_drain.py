@@ -26,11 +26,11 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.committed import CommitRow
 
 from ..support.gated_storage import GatedStorage
-from ..support.group_names import group_names
 from ..support.wire_client import Closed, connect, fetch_request, values
 from ..support.wire_consumers import joining
 from ..support.wire_groups import WireMember
 from .conftest import Events, manager, serving
+from .group_names import group_names
 from .obedient_members import Member, settled
 from .restarts import broker_on
 from .test_committed_offsets import stands

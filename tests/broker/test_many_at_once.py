@@ -55,7 +55,6 @@ from segbroker.segments.metadata.transactions import Transaction
 from segbroker.segments.wal.frames import Frame, FrameType
 from segbroker.segments.wal.group import TOLD_AT_ONCE, Group, Request
 
-from ..support.group_names import group_names
 from ..support.steps import calls_of_a_step
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect
@@ -63,6 +62,7 @@ from ..support.wire_consumers import beat, described, joining, read_by
 from ..support.wire_shares import ACCEPT, RELEASE, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import NOW_MS, V1, Tx
 from .conftest import NOT_BY_ITSELF_MS, Events, serving
+from .group_names import group_names
 
 LATE = ABORTS_AT_ONCE * 5 // 2
 

@@ -27,11 +27,11 @@ from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
 from segbroker.segments.settings.topic_config import TopicConfig
 
-from ..support.group_names import group_names
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
 from ..support.wire_settings import DELETE_KEY, GROUP, SET_KEY
 from .conftest import serving
+from .group_names import group_names
 
 COUNT = 300
 SYNCS_MAX = 30

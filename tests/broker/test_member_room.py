@@ -30,7 +30,6 @@ from segbroker.protocol.messages_groups import (
 from segbroker.protocol.messages_streams_groups import StreamsGroupKeyValue
 from segbroker.segments.disk.memory import MemoryStorage
 
-from ..support.traced_memory import comes_below
 from ..support.wire_client import WireClient, connect
 from ..support.wire_consumers import beat as consumer_beat
 from ..support.wire_consumers import joining as consumer_joining
@@ -42,6 +41,7 @@ from ..support.wire_streams import joining as streams_joining
 from ..support.wire_transactions import until
 from .conftest import Events, serving
 from .restarts import broker_on
+from .traced_memory import comes_below
 
 FULL = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 NO_SYNC = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -22,10 +22,10 @@ from segbroker.protocol.limits import (
 from segbroker.protocol.messages_core import ProduceResponse
 
 from ..support.gated_storage import GatedStorage
-from ..support.traced_memory import comes_below, traced_bytes
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect, fetch_request, produce_request
 from .conftest import serving
+from .traced_memory import comes_below, traced_bytes
 
 CONNECTIONS = 100
 FEW = 3

@@ -26,12 +26,12 @@ from segbroker.protocol.messages_groups import (
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
-from ..support.group_names import group_names
 from ..support.waiting import DEADLINE_S
 from ..support.wire_client import WireClient, connect
 from ..support.wire_consumers import commit as commit_as
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import V2, Tx
+from .group_names import group_names
 from .obedient_members import Member
 from .test_committed_offsets import DAY_MS, SUBSCRIBED_TO_T, WEEK_MS, alone, expects_nobody, stands
 

@@ -44,7 +44,6 @@ from segbroker.protocol.schema import Message
 from segbroker.protocol.vendor import VendorKey, pack, unpack
 
 from ..support.gated_storage import GatedStorage
-from ..support.traced_memory import comes_below
 from ..support.waiting import becomes
 from ..support.wire_client import (
     WireClient,
@@ -57,6 +56,7 @@ from ..support.wire_client import (
 from ..support.wire_groups import GROUP, WireMember, commit_of
 from ..support.wire_shares import Sharing, topic_id
 from .conftest import Events, serving
+from .traced_memory import comes_below
 
 ITEMS_MAX = limits.REQUEST_ITEMS_COUNT_MAX
 ROWS = 2_000

@@ -18,11 +18,11 @@ from segbroker.segments.metadata import metadata
 from segbroker.segments.metadata.metadata_log import MetadataLog
 
 from ..support.gated_storage import GatedStorage
-from ..support.group_names import group_names
 from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_groups import commit_of
 from ..support.wire_shares import ACCEPT, Given, Sharing, set_on_group, topic_id
 from .conftest import serving
+from .group_names import group_names
 from .restarts import broker_on
 from .test_share_offset_apis import all_of, codes, forget, put, stands
 

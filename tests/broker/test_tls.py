@@ -44,10 +44,10 @@ from segbroker.segments.disk.storage import Storage
 
 from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
-from ..support.key_updates import CIPHER, key_updates, secret_in
 from ..support.waiting import becomes, until
 from ..support.wire_client import Closed, WireClient, connect, fetch_request, values
 from .conftest import PATIENT, Events, manager, serving
+from .key_updates import CIPHER, key_updates, secret_in
 from .logins import log_in
 
 RECORD_OVERHEAD: Final = 22

@@ -18,6 +18,7 @@ import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import remove_tree
 from segbroker.segments.errors import CorruptSegment, PartitionDamaged, StorageError
 from segbroker.segments.files.manifest_file import ManifestFile
 from segbroker.segments.log.deleting import compact_manifest
@@ -34,6 +35,7 @@ from .crash.explorer import Explorer, Plan, silence
 from .crash.recording import Fault
 from .crash.scenarios_cleaning import put, seal
 from .crash.scenarios_faults import fault, with_unsynced_names
+from .test_failing_wal_names import Beside
 from .tools import SMALL, append, as_after_a_checkpoint, batch_of, flip
 
 LOOKS_EVERY = 16
@@ -933,3 +935,26 @@ def test_names_that_waited_for_the_sync_behind_a_new_quarantine_are_given_anew()
     renamed = [call.args[1] for call in rename.call_args_list]
     assert active.path in renamed, "its name is given anew"
     assert disk.listdir(handler._log.paths.quarantine)
+
+
+def test_a_topic_that_grows_beside_a_sync_of_its_names_that_fails_has_its_partitions() -> None:
+    # Growth:              mkdir partition_1 ............................ sync, succeeds: answered
+    # What was put back:                     mkdir partition_0, sync, fails
+    topic = "/data/topics/t"
+    disk = Beside(topic)
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig())
+    append(manager.get_handler("t", 0), batch_of(b"in the write-ahead log"))
+    manager._give_up()
+    remove_tree(disk, f"{topic}/partition_0")
+    disk.fsync_dir(topic)
+    disk.faults = [Fault("mkdir", "partition_0", 0)]
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    disk.faults = []
+    disk.counts.clear()
+    disk.other = lambda: manager.partitions.get_handlers([("t", 0)])
+    manager.create_partitions("t", 2)
+    for left in disk.left():
+        assert any(path.startswith(f"{topic}/partition_1") for path in left)

@@ -229,13 +229,6 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "(self._events_given_up)",
         0,
     ): ("cost: a snapshot with the next group, not with the next event"),
-    (
-        "wal.journal",
-        "Wal._free_files",
-        "self.snapshot is not None and any(file.has_control for file in full)",
-        "(self.snapshot is not None)",
-        0,
-    ): ("cost: a snapshot with each checkpoint"),
     ("wal.files", "ShardFiles._make_of", "file.fdatasync()", "pass", 0): (
         "cost: the sync of the header, the first one, is that of the zeros"
     ),

@@ -30,9 +30,9 @@ from ..support.clients import lots
 from ..support.clients.together import AUTHORITY, PASSWORD, SECURED, USER
 from ..support.compatibility import page
 from ..support.daemon import Daemon, running
-from ..support.java_shares import JavaShares
 from ..support.scenario import SCENARIO_TIMEOUT_S, Report, play
 from ..support.tools import require
+from .java_shares import JavaShares
 
 
 class ForgottenSocket(socket.socket):

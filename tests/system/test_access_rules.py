@@ -35,8 +35,8 @@ from kafka import admin as kafka_python
 from segbroker.client import Admin
 
 from ..support.daemon import Daemon
-from ..support.guarded_daemon import PASSWORD, running_guarded
 from ..support.java import START_S, program
+from .guarded_daemon import PASSWORD, running_guarded
 
 TIMEOUT_S = 60
 USERS = ("alice", "bob")

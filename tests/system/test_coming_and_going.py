@@ -7,9 +7,9 @@ from collections import Counter
 
 from segbroker.testing.embedded import EmbeddedBroker
 
-from ..support.kept import kept
 from ..support.waiting import until
 from .coming_and_going import SETTINGS, prepare, use_once
+from .kept import kept
 
 NAMES = 3
 """Used before each look."""

@@ -13,10 +13,10 @@ import pytest
 
 from ..support.clients import confluent_kafka_steps as scenario
 from ..support.clients.lots import CODECS
-from ..support.ours import check_that_our_client_reads
 from ..support.releases import Release, interpreter
 from ..support.scenario import Report, cases, each
 from .conftest import Play
+from .ours import check_that_our_client_reads
 
 RELEASES = [
     Release(version("confluent-kafka")),

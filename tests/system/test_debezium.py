@@ -16,12 +16,12 @@ import pytest
 
 from segbroker.client import Admin, Consumer
 
-from ..support.connect_workers import DISTRIBUTED, Workers
 from ..support.daemon import Daemon, running
-from ..support.java_frameworks import Jar, fetched
-from ..support.postgres import USER, Postgres, postgres
 from ..support.program import Program, eventually
 from ..support.waiting import meanwhile
+from .connect_workers import DISTRIBUTED, Workers
+from .java_frameworks import Jar, fetched
+from .postgres import USER, Postgres, postgres
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 

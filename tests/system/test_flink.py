@@ -18,10 +18,10 @@ import pytest
 from segbroker.client import Admin, Consumer, Producer
 
 from ..support.daemon import Daemon, running
-from ..support.java_frameworks import Jar, built
 from ..support.kafka_program import program
 from ..support.program import Program, eventually
 from ..support.waiting import meanwhile
+from .java_frameworks import Jar, built
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 

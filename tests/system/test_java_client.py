@@ -10,9 +10,9 @@ import pytest
 
 from ..support.clients.lots import CODECS
 from ..support.java import NEWEST, RELEASES, program
-from ..support.ours import check_that_our_client_reads
 from ..support.scenario import ROOT, Report
 from .conftest import Play
+from .ours import check_that_our_client_reads
 
 SOURCE = ROOT / "tests/support/clients/KafkaClientsSteps.java"
 STEPS = re.findall(r'steps\.put\("(\w+)"', SOURCE.read_text())

@@ -14,10 +14,10 @@ import pytest
 
 from segbroker.client import Admin, Consumer
 
-from ..support.connect_workers import DISTRIBUTED, INTERNAL, Workers
 from ..support.daemon import Daemon, running
 from ..support.kafka_program import jars
 from ..support.program import eventually
+from .connect_workers import DISTRIBUTED, INTERNAL, Workers
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 

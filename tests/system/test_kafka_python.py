@@ -11,10 +11,10 @@ import pytest
 
 from ..support.clients import kafka_python_steps as scenario
 from ..support.clients.lots import CODECS
-from ..support.ours import check_that_our_client_reads
 from ..support.releases import Release, interpreter
 from ..support.scenario import Report, cases, each
 from .conftest import Play
+from .ours import check_that_our_client_reads
 
 RELEASES = [
     Release(version("kafka-python")),

@@ -17,7 +17,7 @@ from segbroker.client import Producer
 from ..support.daemon import running
 from ..support.java import java
 from ..support.kafka_program import jars
-from ..support.kafka_tool_runs import TOOLS, Command, Outcome, check, run
+from .kafka_tool_runs import TOOLS, Command, Outcome, check, run
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1_800)]
 

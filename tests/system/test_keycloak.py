@@ -27,13 +27,13 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from segbroker.client import AuthenticationFailed, ClientCredentials, Consumer, Producer, Security
 
-from ..support import java_logins
 from ..support.daemon import Daemon, start
 from ..support.java import java
-from ..support.java_logins import Login
-from ..support.maven_archive import unpacked
 from ..support.ports import keep_port
 from ..support.program import Program, eventually
+from . import java_logins
+from .java_logins import Login
+from .maven_archive import unpacked
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 

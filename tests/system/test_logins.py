@@ -25,12 +25,12 @@ import kafka.errors
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from ..support.aiokafka_logins import by_aiokafka
 from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
 from ..support.java import START_S, program
 from ..support.tools import require
 from ..support.waiting import until
+from .aiokafka_logins import by_aiokafka
 
 LISTENERS = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -28,13 +28,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from ..support import java_logins
-from ..support.aiokafka_logins import by_aiokafka
 from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
 from ..support.issuer import AUDIENCE, ISSUER, Issuer
-from ..support.java_logins import Login
 from ..support.waiting import until, within_one_of
+from . import java_logins
+from .aiokafka_logins import by_aiokafka
+from .java_logins import Login
 
 LISTENERS = ("SASL_PLAINTEXT", "SASL_SSL")
 BRIEF_RUNS_S = 12

@@ -16,7 +16,7 @@ from segbroker.client import Acl, Admin, Consumer, Security
 from segbroker.client.errors import GroupAuthorizationFailed
 
 from ..support.daemon import Daemon
-from ..support.guarded_daemon import PASSWORD, running_guarded
+from .guarded_daemon import PASSWORD, running_guarded
 
 USER = "bob"
 GROUP, TOPIC = "billing", "orders"

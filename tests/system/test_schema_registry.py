@@ -19,10 +19,10 @@ import pytest
 from ..support.daemon import Daemon, start
 from ..support.java import java
 from ..support.kafka_program import CLIENTS
-from ..support.maven_archive import unpacked
 from ..support.ports import keep_port
 from ..support.program import Program, eventually
 from ..support.releases import Release, interpreter
+from .maven_archive import unpacked
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 

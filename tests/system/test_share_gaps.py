@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ..support.damage import TOPIC, with_a_lost_batch
-from ..support.java_shares import JavaShares
-from ..support.share_scenes import EXPLICIT, from_start, values
+from .java_shares import JavaShares
+from .share_scenes import EXPLICIT, from_start, values
 
 
 @pytest.mark.parametrize("mode", [{}, EXPLICIT], ids=["implicit", "explicit"])

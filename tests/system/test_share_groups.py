@@ -17,8 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from ..support.clients.lots import CODECS
 from ..support.daemon import Daemon, running
-from ..support.java_shares import Handed, JavaShares, Refused
-from ..support.share_scenes import (
+from ..support.waiting import within_one_of
+from .java_shares import Handed, JavaShares, Refused
+from .share_scenes import (
     EXACT,
     EXPLICIT,
     LOCK_MS,
@@ -32,7 +33,6 @@ from ..support.share_scenes import (
     topic,
     values,
 )
-from ..support.waiting import within_one_of
 
 _OTHER = "SEGBROKER_TEST_BOOTSTRAP"
 

@@ -18,8 +18,8 @@ from confluent_kafka.admin._scram import (
 
 from ..support.certificates import Authority
 from ..support.daemon import running
-from ..support.java_shares import JavaShares, Refused
-from ..support.share_scenes import EXPLICIT, fill, from_start, taken_all, topic, values
+from .java_shares import JavaShares, Refused
+from .share_scenes import EXPLICIT, fill, from_start, taken_all, topic, values
 
 PASSWORD = "correct horse"
 

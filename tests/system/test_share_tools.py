@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from ..peers import kafka_tools
-from ..support.kafka_tool_runs import TOOLS, Command, Outcome, check, run
+from .kafka_tool_runs import TOOLS, Command, Outcome, check, run
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 

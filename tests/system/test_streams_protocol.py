@@ -17,9 +17,9 @@ from ..peers import kafka_tools
 from ..support.daemon import Daemon, running
 from ..support.java import compiled
 from ..support.kafka_program import STREAMS, jars
-from ..support.kafka_tool_runs import TOOLS
 from ..support.program import eventually
 from ..support.waiting import meanwhile
+from .kafka_tool_runs import TOOLS
 from .test_kafka_streams import EXACTLY_ONCE, Application, Feed, read, retained, table
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]

@@ -72,15 +72,15 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_directories_of_partitions_are_not_synced",
         "topic_registry",
-        "            self._storage.fsync_dir(self._topic_folder(name))\n",
+        "            self._storage.fsync_dir(folder)\n",
         "            pass\n",
         "the_first_records",
     ),
     Bug(
         "the_directories_of_topics_are_not_synced",
         "topic_registry",
-        '        if names:\n            self._storage.fsync_dir(f"{self._root}/topics")\n',
-        "",
+        '                    self._storage.fsync_dir(f"{self._root}/topics")\n',
+        "                    pass\n",
         "topics_made_and_deleted_together",
     ),
     Bug(
@@ -107,12 +107,14 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_topic_is_known_before_it_has_directories",
         "topic_registry",
-        "                self._sync_folders(change.taken.values())\n"
+        "                if classes - {Durability.EPHEMERAL}:\n"
+        '                    self._storage.fsync_dir(f"{self._root}/topics")\n'
         '                self.record_all("topic_created", '
         "map(encode_topic, change.taken.values()))\n",
         '                self.record_all("topic_created", '
         "map(encode_topic, change.taken.values()))\n"
-        "                self._sync_folders(change.taken.values())\n",
+        "                if classes - {Durability.EPHEMERAL}:\n"
+        '                    self._storage.fsync_dir(f"{self._root}/topics")\n',
         "topics_in_a_row",
     ),
     Bug(
@@ -125,8 +127,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_a_growth_that_failed_has_left_is_made_use_of",
         "topic_registry",
-        "                self._storage.rmdir(path)\n            self._storage.mkdir(path)\n",
-        "                continue\n            self._storage.mkdir(path)\n",
+        "                    self._storage.rmdir(path)\n",
+        "                    continue\n",
         "the_names_of_further_partitions_are_not_synced_at_first",
     ),
     Bug(

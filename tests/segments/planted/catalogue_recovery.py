@@ -254,8 +254,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_a_disk_lost_of_a_segment_in_use_is_not_put_back",
         "mending",
-        "        recalled = None if inspected.is_whole else recall(row, inspected)\n",
-        "        recalled = None\n",
+        "    recalled = None if inspected.is_whole else recall(row, inspected)\n",
+        "    recalled = None\n",
         "damage_of_a_sealed_segment_found_in_use",
     ),
     Bug(

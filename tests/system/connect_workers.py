@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from .kafka_program import program
-from .ports import keep_port
-from .program import Program, eventually
+from ..support.kafka_program import program
+from ..support.ports import keep_port
+from ..support.program import Program, eventually
 
 INTERNAL: Final = ("connect-configs", "connect-offsets", "connect-status")
 PLAIN: Final = {

@@ -6,10 +6,10 @@ import pytest
 
 from bench.peers.programs import Missing, maven
 
-from .java import compiled, java
-from .kafka_program import CLIENTS
-from .releases import alone
-from .tools import require
+from ..support.java import compiled, java
+from ..support.kafka_program import CLIENTS
+from ..support.releases import alone
+from ..support.tools import require
 
 # group, artifact, version
 Jar = tuple[str, str, str]

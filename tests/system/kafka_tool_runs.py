@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from ..peers import kafka_tools
-from .java import compiled
-from .kafka_program import CLIENTS, jars, program
+from ..support.java import compiled
+from ..support.kafka_program import CLIENTS, jars, program
 
 RUNNER: Final = CLIENTS / "ToolRunner.java"
 HANGS_AFTER_S: Final = 120

@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from .ports import keep_port
-from .tools import require
+from ..support.ports import keep_port
+from ..support.tools import require
 
 _DEADLINE_S: Final = 60.0
 # Debian keeps what a server needs out of PATH, in a folder per release.

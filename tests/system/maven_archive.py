@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from .releases import alone
-from .tools import require
+from ..support.releases import alone
+from ..support.tools import require
 
 FETCH_S: Final = 600.0
 # The last release of the plugin that asks for nothing but the file.

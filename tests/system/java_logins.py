@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from . import kafka_program
-from .java import compiled, java
+from ..support import kafka_program
+from ..support.java import compiled, java
 
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 RUN_S: Final = 200.0

@@ -2,7 +2,7 @@
 
 from segbroker.client import Consumer
 
-from .clients import lots
+from ..support.clients import lots
 
 
 def check_that_our_client_reads(bootstrap: str, topic: str) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .java import LEAVE_S, START_S, program
+from ..support.java import LEAVE_S, START_S, program
 
 # Java's own limits are below it: who answers nothing for so long hangs.
 ANSWER_S: Final = 120.0

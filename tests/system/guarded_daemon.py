@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .daemon import Daemon, running
+from ..support.daemon import Daemon, running
 
 ADMIN = "admin"
 PASSWORD = "correct horse"

@@ -3,7 +3,7 @@
 import gc
 import tracemalloc
 
-from .waiting import becomes
+from ..support.waiting import becomes
 
 
 def traced_bytes() -> int:
