@@ -490,7 +490,7 @@ class DiskManager:
     def check_writable(self) -> None:
         """Ask the file system whether it takes writes, by an open that changes nothing.  Blocking.
 
-        Raises OSError: with EROFS or EIO it takes none.
+        Raises OSError: with EROFS, EIO or the like it takes none.
         """
         self.storage.open(self._lock_path).close()
 

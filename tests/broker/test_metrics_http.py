@@ -572,7 +572,7 @@ async def test_what_nobody_has_open_is_read_on_a_volume_that_became_read_only() 
         assert (await client.produce("t", b"w")).error_code == ErrorCode.NONE
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO, errno.ENOTCONN, errno.ENODEV])
 async def test_a_broker_whose_volume_takes_no_writes_is_not_ready_though_nobody_writes(
     number: int,
 ) -> None:
