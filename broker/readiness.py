@@ -62,13 +62,14 @@ async def why_not_ready(core: Core) -> list[str]:
         why.append(f"the write-ahead log is stuck: a write has not ended for {wal.stuck_s:.0f} s")
     if (unsettled := manager.why_unsettled) is not None:
         why.append(f"the metadata cannot be written: {unsettled}")
-    if (stuck := core.lanes.why_stuck) is not None:
-        return [*why, stuck]  # nor would it say anything of the volume
     return why + await why_volume_full(core)
 
 
 async def why_volume_full(core: Core) -> list[str]:
-    """What keeps the volume of the data directory from being written, a sentence for each."""
+    """What keeps the volume of the data directory from being written, or looked at, a sentence for
+    each."""
+    if (stuck := core.lanes.why_stuck) is not None:
+        return [stuck]  # who asked for a lane would wait as well
     why = []
     manager = core.topics.manager
     with suppress(OSError):  # then it is as unknown as where there is no disk

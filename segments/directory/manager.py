@@ -639,7 +639,8 @@ class DiskManager:
         return self._upkeep
 
     def statistics(self) -> Statistics:
-        """Numbers at this moment.  For lanes: it looks at each topic and each open partition."""
+        """Numbers at this moment; it waits for no disk, nor for who does.  For lanes, if there is
+        one: it looks at each topic and each open partition."""
         handlers = list(self.handlers.values())
         topics = self.topics
         return Statistics(
