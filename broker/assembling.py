@@ -15,6 +15,7 @@ What may fail, fails here, before a task runs: settings that are not durable, ke
 server.py runs them.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -29,6 +30,7 @@ from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.listener_limits import ListenerLimits
 from .access.quotas import Quotas
+from .apis.metadata import list_all
 from .configuration.config import BrokerConfig
 from .configuration.descriptors import divide
 from .configuration.file_system import FileSystem
@@ -43,6 +45,7 @@ from .loop.deadlines import Deadlines
 from .loop.ingest import Ingest
 from .loop.lanes import Lanes
 from .loop.pool import BufferPool
+from .loop.together import Together
 from .loop.turn import Turn
 from .partitions.topics import Topics
 from .peers.tls import Certificate
@@ -152,6 +155,7 @@ async def assemble(
             config.cleaner_buffer_bytes,
             config.cleaner_backoff_ms,
         ),
+        listing=Together(list_all, trio.Lock(), sys.maxsize),
         authorizer=authorizer,
         all_quotas=quotas,
         quotas=quotas if quotas.is_active else None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from segbroker.protocol.messages_core import MetadataResponseTopic
 from segbroker.segments.directory.cleaner import Cleaner
 from segbroker.segments.directory.scrubbing import Scrubber
 
@@ -33,6 +34,7 @@ from .loop.lanes import Lanes
 from .loop.large_requests import LargeRequests
 from .loop.pool import BufferPool
 from .loop.strangers import Strangers
+from .loop.together import Together
 from .loop.turn import Turn
 from .partitions.refusals import Refusals
 from .partitions.topics import Topics
@@ -127,6 +129,8 @@ class Core:
     certificates: Sequence[Certificate]
     scrubber: Scrubber
     cleaner: Cleaner
+    # Rows of all topics for Metadata, for all who ask at the same time (apis/metadata.py).
+    listing: "Together[tuple[Core, Peer], list[MetadataResponseTopic]]"
     all_quotas: Quotas
     # None: everybody may do everything.
     authorizer: Authorizer | None = None

@@ -9,7 +9,7 @@
 | no lane comes free: the disk does not answer reads, or has too much to do | one does |
 | the metadata cannot be written | they are settled |
 | the volume has less room than ROOM_MIN, or for fewer files than FILES_MIN | there is more |
-| the volume lets no file be opened for writing: it is read-only, or was shut down | it does |
+| the volume lets no file be opened for writing: read-only, shut down, its server gone | it does |
 | a partition met a volume without room, or one that is read-only | none is read-only for that |
 
 All looks at the volume are needed.  A partition that met a full disk is tried again a second later
@@ -39,7 +39,13 @@ place of another."""
 _OF_THE_VOLUME: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _OF_THE_LOG: Final = WalFull, ShardFailed
 """What the write-ahead log has refused; it says itself why, and that may be no want of room."""
-_TAKES_NO_WRITES: Final = frozenset({errno.EROFS, errno.EIO})
+_TAKES_NO_WRITES: Final = frozenset(
+    {
+        *(errno.EROFS, errno.EIO, errno.EUCLEAN),
+        *(errno.ENODEV, errno.ENXIO),  # the disk was taken away
+        *(errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT),  # the server is (FUSE, NFS)
+    }
+)
 """What an open for writing says of the volume; else it is of the file, or of our descriptors."""
 
 
@@ -56,13 +62,14 @@ async def why_not_ready(core: Core) -> list[str]:
         why.append(f"the write-ahead log is stuck: a write has not ended for {wal.stuck_s:.0f} s")
     if (unsettled := manager.why_unsettled) is not None:
         why.append(f"the metadata cannot be written: {unsettled}")
-    if (stuck := core.lanes.why_stuck) is not None:
-        return [*why, stuck]  # nor would it say anything of the volume
     return why + await why_volume_full(core)
 
 
 async def why_volume_full(core: Core) -> list[str]:
-    """What keeps the volume of the data directory from being written, a sentence for each."""
+    """What keeps the volume of the data directory from being written, or looked at, a sentence for
+    each."""
+    if (stuck := core.lanes.why_stuck) is not None:
+        return [stuck]  # who asked for a lane would wait as well
     why = []
     manager = core.topics.manager
     with suppress(OSError):  # then it is as unknown as where there is no disk

@@ -18,7 +18,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.limits import VENDOR_CONTAINERS_COUNT_MAX
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
@@ -72,12 +71,11 @@ async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: mem
 
 
 async def server_info(core: Core, peer: Peer, body: Body) -> Body:
-    """What this broker is and how it is doing.  Raises Refused where that cannot be found out."""
-    if (stuck := core.lanes.why_stuck) is not None:
-        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, stuck)
+    """What this broker is and how it is doing."""
     config = core.config
     report = core.topics.manager.report
-    storage = await core.lanes.run(core.topics.manager.statistics)
+    count = core.topics.manager.statistics  # many partitions take the loop some milliseconds
+    storage = await core.lanes.run(count) if core.lanes.why_stuck is None else count()
     return {
         "cluster_id": core.topics.manager.cluster_id,
         "broker_id": config.broker_id,

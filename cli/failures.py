@@ -41,6 +41,8 @@ _NO_DESCRIPTOR = {
     errno.EMFILE: "the limit of file descriptors is reached: LimitNOFILE, ulimit -n",
     errno.ENFILE: "the limit of file descriptors of the machine is reached: fs.file-max",
 }
+# What a call is refused with that is about no file.
+_NO_CALL = (errno.EPERM, errno.ENOSYS)
 # What a file system answers that cannot lock or sync a file: a network's, or a program's.
 _NOT_OFFERED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _SHORT = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EIO)  # of what a file itself is not to blame for
@@ -354,7 +356,9 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     elif error.filename is not None:
         what = f"{error.filename}: {what}"
     hint = _system_hint(error)
-    if error.filename is not None and error.errno in _NOT_OFFERED:
+    if error.filename is None and error.errno in _NO_CALL:
+        hint = "a filter may refuse the call (seccomp, SystemCallFilter): strace -f names it"
+    elif error.filename is not None and error.errno in _NOT_OFFERED:
         hint = "its file system has to offer locks (flock) and syncs of files and directories"
     return Failure(what, ExitCode.SYSTEM, hint)
 

@@ -206,11 +206,15 @@ def raise_descriptor_limit() -> int | None:
 
     Shells give 1,024 for the sake of select(), which nothing here uses.
 
-    How many there are; None: as many as one likes.
+    How many there are, also where it gives no more (a filter of system calls, a hard limit above
+    fs.nr_open); None: as many as one likes.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except OSError:
+            hard = soft
     return None if hard == resource.RLIM_INFINITY else hard
 
 

@@ -24,10 +24,15 @@ Who owes something of its quota of changes (quotas.py) creates none: the topic i
 With an authorizer (authorized.py) a topic that may not be described is left out of "all" and is
 TOPIC_AUTHORIZATION_FAILED by name, whether it exists or not; asking creates with CREATE alone.
 
+All topics are listed once for all who ask for them at the same time: when a fleet comes back to a
+broker of many topics, that is all that the loop would do.  Whoever comes while they are listed has
+the next list, which knows what was changed before it asked.
+
 May be the first request of a connection (aiokafka to 0.12, kafka-python 2.0), in version 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Final
 from uuid import UUID
 
@@ -48,6 +53,7 @@ from ..access.authorizer import CREATE, DESCRIBE, TOPIC
 from ..call import Call
 from ..core import Core
 from ..error_map import wire_error
+from ..groups.viewers import viewer_of
 from ..loop.pace import Pace
 from ..peers.peer import Peer
 
@@ -81,10 +87,7 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     topics: list[MetadataResponseTopic] = []
     pace = Pace()
     if asked is None or (call.version == 0 and not asked):
-        for meta in core.topics.all.values():
-            if authorizer is None or authorizer.would_allow(peer, DESCRIBE, TOPIC, meta.name):
-                topics.append(await _topic(core, meta, pace))
-            await pace.step()
+        topics = await core.listing.call((core, peer))
     else:
         new: dict[str, int] = {}
         room = core.topics.auto_create_room if request.allow_auto_topic_creation else 0
@@ -106,8 +109,7 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
         for topic in topics:
             topic.name = topic.name or ""
     if request.include_topic_authorized_operations:
-        for topic in topics:
-            topic.topic_authorized_operations = await _operations(core, peer, topic, pace)
+        topics = [await _with_operations(core, peer, topic, pace) for topic in topics]
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node, host=host, port=port)],
         cluster_id=core.topics.manager.cluster_id,
@@ -123,6 +125,28 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     )
 
 
+async def list_all(asked: Sequence[tuple[Core, Peer]]) -> list[list[MetadataResponseTopic]]:
+    """For each who asks the rows of all topics that it may know of, which are not its own: others
+    have the same."""
+    pace = Pace()
+    rows: dict[UUID, MetadataResponseTopic] = {}
+    seen: dict[str, list[MetadataResponseTopic]] = {}
+    viewers = [viewer_of(core.authorizer, peer) for core, peer in asked]
+    for viewer, (core, peer) in zip(viewers, asked, strict=True):
+        if viewer in seen:
+            continue
+        authorizer = core.authorizer
+        seen[viewer] = mine = []
+        for meta in core.topics.all.values():
+            if authorizer is None or authorizer.would_allow(peer, DESCRIBE, TOPIC, meta.name):
+                row = rows.get(meta.topic_id)
+                if row is None:
+                    row = rows[meta.topic_id] = await _topic(core, meta, pace)
+                mine.append(row)
+            await pace.step()
+    return [seen[viewer] for viewer in viewers]
+
+
 def _meant(asked: MetadataRequestTopic) -> UUID | str:
     """What is asked about, whatever else is said of it: that is answered once."""
     if asked.name is None or asked.topic_id != ZERO_UUID:  # Java sends an empty name with an id
@@ -130,14 +154,18 @@ def _meant(asked: MetadataRequestTopic) -> UUID | str:
     return asked.name
 
 
-async def _operations(core: Core, peer: Peer, topic: MetadataResponseTopic, pace: Pace) -> int:
-    """The bits of what may be done with a topic; none that may not even be known."""
-    if core.authorizer is None:
-        return TOPIC_OPERATIONS
+async def _with_operations(
+    core: Core, peer: Peer, topic: MetadataResponseTopic, pace: Pace
+) -> MetadataResponseTopic:
+    """A row of its own, with the bits of what may be done; none that may not even be known."""
     await pace.step()
-    if topic.name is None or topic.error_code:
-        return NOT_ASKED
-    return core.authorizer.operations(peer, TOPIC, topic.name)
+    own = copy(topic)
+    if core.authorizer is None:
+        own.topic_authorized_operations = TOPIC_OPERATIONS
+    elif topic.name is not None and not topic.error_code:
+        bits = core.authorizer.operations(peer, TOPIC, topic.name)
+        own.topic_authorized_operations = bits
+    return own
 
 
 def _may_create(core: Core, peer: Peer, name: str) -> bool:

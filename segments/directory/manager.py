@@ -490,7 +490,7 @@ class DiskManager:
     def check_writable(self) -> None:
         """Ask the file system whether it takes writes, by an open that changes nothing.  Blocking.
 
-        Raises OSError: with EROFS or EIO it takes none.
+        Raises OSError: with EROFS, EIO or the like it takes none.
         """
         self.storage.open(self._lock_path).close()
 
@@ -639,7 +639,8 @@ class DiskManager:
         return self._upkeep
 
     def statistics(self) -> Statistics:
-        """Numbers at this moment.  For lanes: it looks at each topic and each open partition."""
+        """Numbers at this moment; it waits for no disk, nor for who does.  For lanes, if there is
+        one: it looks at each topic and each open partition."""
         handlers = list(self.handlers.values())
         topics = self.topics
         return Statistics(

@@ -84,8 +84,9 @@ class PartitionCeiling:
                     self.durable = max(self.durable, target)
                     self.renew_at = self.durable - BLOCK // 2
                 else:
-                    # Again when half of what is left is used, and so on.
-                    self.renew_at = max(end_offset, (end_offset + self.durable) // 2)
+                    # Again when half of what is left is used, and so on; what is beyond it may be
+                    # gone by then, with the next record in its place.
+                    self.renew_at = min(self.durable, (end_offset + self.durable) // 2)
             done(error)
 
         with self._lock:

@@ -1,22 +1,30 @@
 """Metadata: topics by name and id, those made by being asked for, and the address that is told."""
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 import pytest
+import trio
 
+from segbroker.broker.apis import metadata
+from segbroker.broker.apis.metadata import NOT_ASKED
+from segbroker.broker.core import Core
+from segbroker.broker.loop.pace import Pace
+from segbroker.protocol.acls import Operation, ResourceType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    MetadataResponseTopic,
 )
-from segbroker.segments.directory.manager import NewTopic, Outcome
+from segbroker.segments.directory.manager import NewTopic, Outcome, TopicMeta
 
-from ..support.wire_client import (
-    connect,
-)
+from ..support.waiting import becomes
+from ..support.wire_client import WireClient, connect
 from .conftest import serving
+from .guarded import ALICE, BOB, allow, connect_from, filled, guarded, rule
 
 
 def named(*names: str) -> list[MetadataRequestTopic]:
@@ -55,6 +63,54 @@ async def test_null_means_all_topics_and_empty_means_none(version: int) -> None:
         none = await client.ask(MetadataRequest(topics=[]), MetadataResponse, version)
         assert [topic.name for topic in every.topics] == ["a"]
         assert none.topics == []
+
+
+async def test_all_topics_are_listed_once_for_all_who_ask_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A list that was begun before somebody asked may lack what was made before he did."""
+    made: list[str] = []
+    goes_on, of_topic = trio.Event(), metadata._topic
+
+    async def listed(core: Core, meta: TopicMeta, pace: Pace) -> MetadataResponseTopic:
+        made.append(meta.name)
+        await goes_on.wait()
+        return await of_topic(core, meta, pace)
+
+    seen: dict[str, dict[str | None, int]] = {}
+
+    async def ask(who: str, client: WireClient, *, is_about_rights: bool = False) -> None:
+        request = MetadataRequest(topics=None, include_topic_authorized_operations=is_about_rights)
+        reply = await client.ask(request, MetadataResponse, 12)
+        seen[who] = {one.name: one.topic_authorized_operations for one in reply.topics}
+
+    monkeypatch.setattr(metadata, "_topic", listed)
+    async with (
+        guarded() as broker,
+        connect_from(ALICE, broker) as first,
+        connect_from(ALICE, broker) as second,
+        connect_from(ALICE, broker) as third,
+        connect_from(BOB, broker) as bob,
+        trio.open_nursery() as nursery,
+    ):
+        await filled(broker)
+        await allow(
+            broker, *(rule(Operation.READ, ResourceType.TOPIC, name) for name in ("t", "late"))
+        )
+        await allow(broker, rule(Operation.READ, ResourceType.TOPIC, "t", host=BOB))
+        nursery.start_soon(ask, "first", first)
+        await becomes(lambda: made == ["t"])
+        await broker.core.topics.create("late", 1, broker.core.topics.topic_config({}))
+        nursery.start_soon(ask, "second", second)
+        nursery.start_soon(ask, "bob", bob)
+        nursery.start_soon(partial(ask, "third", third, is_about_rights=True))
+        await becomes(lambda: len(broker.core.listing._waiting) == 3)
+        goes_on.set()
+    assert made == ["t", "t", "late"]
+    assert seen["first"].keys() == seen["bob"].keys() == {"t"}
+    rights = 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert seen["second"] == {"t": NOT_ASKED, "late": NOT_ASKED}
+    assert seen["third"] == {"t": rights, "late": rights}
 
 
 async def test_an_unknown_topic_is_created_when_both_sides_allow() -> None:

@@ -21,6 +21,7 @@ from segbroker.broker.metrics.exposition import OPEN, PLAIN, preferred
 from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
 from segbroker.broker.metrics.numbers import Numbers
 from segbroker.broker.server import Broker
+from segbroker.cli.broker_status import concerns
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage
@@ -424,8 +425,11 @@ async def test_a_broker_whose_disk_answers_no_read_says_so(
             head, _, told = (await exchange(broker, get(page, LAST))).partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 503")
             assert re.fullmatch(f"{why}\n", told.decode())
+        # At once, with what is known without a lane.
         info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
-        assert re.fullmatch(why, cast(dict[str, str], info["error"])["detail"])
+        (problem,) = concerns(info)
+        assert re.fullmatch(why, problem)
+        assert cast(dict[str, int], info["storage"])["topics_count"] == 1
         await becomes(lambda: bool(events.named("lanes_stuck")))
         monkeypatch.undo()
         disk.reads.set()
@@ -572,7 +576,7 @@ async def test_what_nobody_has_open_is_read_on_a_volume_that_became_read_only() 
         assert (await client.produce("t", b"w")).error_code == ErrorCode.NONE
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO, errno.ENOTCONN, errno.ENODEV])
 async def test_a_broker_whose_volume_takes_no_writes_is_not_ready_though_nobody_writes(
     number: int,
 ) -> None:

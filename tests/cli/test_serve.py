@@ -463,6 +463,19 @@ def test_a_broker_that_gets_no_memory_ends_with_a_sentence(tmp_path: Path, error
     ]
 
 
+def test_a_start_whose_call_is_refused_says_what_may_refuse_it(tmp_path: Path) -> None:
+    script = (
+        "import os, socket\n"
+        "def refused(*_): raise PermissionError(1, os.strerror(1))\n"
+        "socket.socket.setsockopt = refused\n"
+        "from segbroker.cli.main import main; main()\n"
+    )
+    assert refused_start(tmp_path, script) == [
+        "Error: Operation not permitted",
+        "Hint: a filter may refuse the call (seccomp, SystemCallFilter): strace -f names it",
+    ]
+
+
 def test_the_threads_of_a_broker_are_there_from_the_start(tmp_path: Path) -> None:
     """One that is started for a request may not be given any more, or waited for in vain."""
     with running(tmp_path / "data", "--lanes=20") as daemon:
@@ -576,13 +589,25 @@ def test_a_switch_can_be_turned_off(tmp_path: Path) -> None:
     assert "nobody-made-it" in seen.stderr.decode()
 
 
-def test_the_daemon_takes_as_many_descriptors_as_the_system_allows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_the_daemon_takes_as_many_descriptors_as_the_system_allows(
+    tmp_path: Path, is_refused: bool
+) -> None:
+    """Refused: by a filter of system calls, or where the hard limit is above fs.nr_open."""
+    script = (
+        "import resource\n"
+        "def refused(*_): raise PermissionError(1, 'Operation not permitted')\n"
+        f"if {is_refused}: resource.setrlimit = refused\n"
+        "from segbroker.cli.main import main; main()\n"
+    )
+
     def low_soft_limit() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 
+    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
     process = subprocess.Popen(
-        [*COMMAND, "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+        [sys.executable, "-c", script, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -593,7 +618,7 @@ def test_the_daemon_takes_as_many_descriptors_as_the_system_allows(tmp_path: Pat
         assert process.stdout is not None
         assert "listening on" in process.stdout.readline()
         soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
-        assert soft == hard
+        assert soft == (64 if is_refused else hard)
     finally:
         process.terminate()
         process.wait(60)

@@ -108,6 +108,8 @@ class PartitionLedger:
         )
         if start > self.deleted_to and (kept_min is None or safe_end - start < kept_min):
             yield f"begins at {start}: deleted to {self.deleted_to}, {safe_end=}, {kept_min=}"
+        if start > high_watermark:
+            yield f"begins at {start}, and readers may see up to {high_watermark}"
         new = set(seen.gaps) - self.gaps
         if new and not may_gap:
             yield f"gaps where nothing was lost: {sorted(new)}"

@@ -80,6 +80,7 @@ WEIGHTS: Final = {
     "fail": 4,
     "amid": 4,
     "settle": 2,
+    "turn": 2,
     "names": 1,
     "full": 1,
     "tick": 6,
@@ -119,6 +120,8 @@ class Case:
         self.classes: set[str] = set()
         """One of them is the topic's."""
         self.overrides: dict[str, str] = {}
+        self.epoch = self.epoch_before = -1
+        """The highest that a partition was in; and that one of an earlier topic was in."""
         self.asked: list[dict[str, str]] = []
         """Settings of this topic that may have been in force."""
         self.defaults: list[dict[str, str]] = [{}]
@@ -223,6 +226,7 @@ class Case:
         meta = self.manager.create_topic(TOPIC, count, TopicConfig(overrides))
         self.topics, self.may_be_gone = {meta.topic_id: rows}, False
         self.classes, self.overrides = {durability}, overrides
+        self.epoch_before = self.epoch
 
     def _again(self) -> None:
         """The topic is deleted, and mostly another of its name made."""
@@ -251,6 +255,14 @@ class Case:
             key = random.choice(list(SETTINGS))
             overrides[key] = random.choice(SETTINGS[key])
         self._alter_to(overrides)
+
+    def _turn(self) -> None:
+        """To another class, and the next tick comes before a power cut."""
+        if TOPIC in self.manager.topics and not self._is("ephemeral"):
+            self._tick()
+            self._alter_to({**self.overrides, "durability": self.random.choice(STORED)})
+            self._tick()
+            self._power_cut()
 
     def _alter_to(self, overrides: dict[str, str]) -> None:
         self.trace.append(f"  {overrides}")
@@ -286,7 +298,8 @@ class Case:
         while True:
             self.now_ms += 1_000
             self.disk.forgets = random.random() < 0.5
-            wal = WalConfig(random.choice(SHARDS), file_bytes=1 << 14, shard_bytes=1 << 16)
+            file_bytes = random.choice((1 << 13, 1 << 14))
+            wal = WalConfig(random.choice(SHARDS), file_bytes, 3 * file_bytes)
             self.manager = DiskManager(
                 "/data", storage=self.disk, flushers=0, wal=wal, now_ms=self.now_ms
             )
@@ -314,6 +327,9 @@ class Case:
         self.has_failed_last = False
         self.heard.clear()
         self._open(power_cut=power_cut)
+        for row in self.manager.report.rows:
+            if row.what == "gap" and row.reason == "corruption" and not has_failed:
+                self._problem(f"said to be damaged: {row}")
         self._find_topic()
         for number, ledger in enumerate(self._ledgers()):
             ledger.pending.clear()
@@ -333,6 +349,8 @@ class Case:
             self.topics, self.may_be_gone = {}, True
             return
         rows = self.topics.get(meta.topic_id, self.topics.get(None))
+        if meta.topic_id not in self.topics:
+            self.epoch_before = self.epoch
         if rows is None:
             self._problem("a topic is there that was deleted")
             rows = [PartitionLedger() for _ in range(meta.partitions)]
@@ -353,6 +371,7 @@ class Case:
     def _stop(self) -> None:
         """Behind one that has succeeded a power cut takes nothing."""
         is_clean = False
+        self.disk.full |= self.random.random() < 0.2
         try:
             works = self._is_writable
             self.manager.close()
@@ -475,6 +494,7 @@ class Case:
         disk, random = self.disk, self.random
         disk.fails, disk.error = random.choice(FAILING), random.choice(ERRORS)
         disk.grace = random.choice((0, 0, 1, 2, 4))
+        disk.full |= random.random() < 0.15
         self.trace.append(f"  {disk.fails} behind {disk.grace}")
 
     def _amid(self) -> None:
@@ -509,7 +529,8 @@ class Case:
     def _tick(self) -> None:
         self.now_ms += (pause_ms := self.random.choice(PAUSES_MS))
         self.manager.housekeeping(self.now_ms)
-        if self._works and pause_ms > 1_000 and self._is("fsync", "disk"):
+        works = not (self.disk.fails or self.disk.full or self.disk.names_fail)
+        if works and pause_ms > 1_000 and self._is("fsync", "disk"):
             for handler in self._handlers():
                 ledger = self._ledgers()[handler.partition]
                 if handler.read_only is None:
@@ -546,6 +567,9 @@ class Case:
                 may_gap=has_failed or (power_cut and ledger.is_reserved),
             )
             ledger.is_reserved &= not power_cut
+            self.epoch = max(self.epoch, handler.leader_epoch)
+            if handler.leader_epoch <= self.epoch_before:
+                self._problem(f"{when}: {handler.partition}: in an epoch of an earlier topic")
             for problem in found:
                 self._problem(f"{when}: {handler.partition}: {problem}")
 

@@ -188,13 +188,6 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
-        "a stop does not sync",
-        "handler",
-        "                        opened.sync()  # what fails",
-        "                        pass  # what fails",
-        HARNESS,
-    ),
-    Bug(
         "a stop behind a failure settles what is not synced",
         "ending",
         "        if handler.acks_unsynced and not",
@@ -248,13 +241,6 @@ UNDONE: Final = (
         "resuming",
         "        self._record_epochs(zip([one.key for one, _ in lost], epochs, strict=True))\n",
         "",
-        HARNESS,
-    ),
-    Bug(
-        "a failed write-ahead log acknowledges what comes next",
-        "handler",
-        "        if self._wal_failed is None:\n            self._advance",
-        "        if True:\n            self._advance",
         HARNESS,
     ),
     Bug(

@@ -4,6 +4,7 @@ damage -> appends are refused | a sync of what was acknowledged before fails | -
                                                                                    files, or told
 """
 
+import errno
 from collections import deque
 from collections.abc import Callable
 
@@ -178,6 +179,27 @@ def test_what_could_not_be_reserved_is_not_writable_before_it_can_be(durability:
     one.disk.fails = ()
     one.wait(60_000)
     assert one.handler.read_only is None
+    assert one.handler.high_watermark == 10
+
+
+@UNSYNCED
+def test_what_could_not_be_reserved_and_is_gone_leaves_the_next_record_none_to_wait_for(
+    durability: str,
+) -> None:
+    """Nobody else may ever append, and who sends it again is answered that it is there."""
+    one = Damaged(durability, "gap")
+    one.wait(2 * IDLE_MS)
+    one.disk.fails, one.disk.error = ("/wal-",), errno.ENOSPC
+    write(one.handler, 9)
+    hear(one.told)
+    one.disk.fails = ("_segment_",)
+    one.wait()
+    one.disk.fails = ()
+    one.wait(60_000)
+    assert one.handler.read_only is None
+    assert one.handler.log_end_offset == 9, "memory has lost what was acknowledged to nobody"
+    write(one.handler, 10)
+    hear(one.told)
     assert one.handler.high_watermark == 10
 
 

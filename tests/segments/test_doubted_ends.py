@@ -549,6 +549,32 @@ def test_an_opening_whose_sync_a_full_disk_fails_leaves_the_reservation_in_doubt
         assert handler.read_only is None
         again = manager_on(disk.after_kill())
         assert again.get_handler("t", 0).log_end_offset == 4, "nothing is in doubt any more"
+        handler.sync()
+        again = manager_on(disk.after_power_cut())
+        assert readable(again.get_handler("t", 0)) == [0, 1, 2, 3], "another sync proves nothing"
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_behind_an_opening_whose_failed_sync_left_no_mark_class_fsync_keeps_its_frames(
+    forgets: bool,
+) -> None:
+    """Until all of it is in new files: the next opening finds no mark, and its sync is answered."""
+    disk = Markless(forgets=forgets)
+    manager, handler = partition_on(disk, one_segment("fsync"))
+    for n in range(4):
+        write(handler, n)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 4)
+    disk.full = False
+    disk.fails, disk.error = ("_segment_",), errno.ENOSPC
+    manager.housekeeping(5_000)
+    assert handler.is_poisoned, "its log could not be opened again"
+    disk.fails = ()
+    manager.housekeeping(15_000)
+    assert (handler.read_only is None) == (not forgets)
+    again = manager_on(disk.after_power_cut())
+    assert readable(again.get_handler("t", 0)) == [0, 1, 2, 3]
 
 
 class Roomless(TreacherousStorage):

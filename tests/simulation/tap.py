@@ -25,7 +25,7 @@ _SIZE: Final = struct.Struct(">i")
 _ID: Final = struct.Struct(">i")
 
 
-class _Frames:
+class Frames:
     """Bytes as they pass, cut into frames without their size."""
 
     def __init__(self) -> None:
@@ -55,8 +55,8 @@ class _Line:
         self.port = sock.remote[1]
         self.owed: deque[tuple[float, int, int]] = deque()  # since, api key, correlation id
         self._asked: dict[int, Callable[[bytes], None]] = {}
-        self._requests = _Frames()
-        self._replies = _Frames()
+        self._requests = Frames()
+        self._replies = Frames()
         sock.on_received = self._received
         sock.on_sent = self._sent
 

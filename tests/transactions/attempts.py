@@ -12,7 +12,7 @@ with it.  What was acknowledged counts: a batch without an answer may be part of
 Partitions that were deleted count no more, nor what lies where somebody has deleted records.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -67,8 +67,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
-        self.newest: dict[str, int] = {}
-        """By transactional id, the last epoch that somebody was told of."""
+        self.newest: dict[str, tuple[int, int]] = {}
+        """By transactional id, the last producer id and epoch that somebody was told of."""
         self.given: set[tuple[int, int]] = set()
         self.trimmed: dict[Key, int] = {}
         """Records below it may be deleted."""
@@ -81,9 +81,24 @@ class Ledger:
         self.attempts.append(attempt)
         return attempt
 
-    def told(self, name: str, epoch: int) -> None:
-        """Somebody has this epoch."""
-        self.newest[name] = max(epoch, self.newest.get(name, -1))
+    def told(self, name: str, producer: tuple[int, int]) -> None:
+        """Somebody has this producer id and epoch."""
+        self.newest[name] = max(producer, self.newest.get(name, (-1, -1)))
+
+    def group_deleted(self, name: str, ended: Iterable[Attempt], *, is_certain: bool) -> None:
+        """The group of a transactional id is gone, or may be: what was staged before need not
+        stand; of those that had `ended` as commits it must not."""
+        for attempt in self.attempts:
+            if attempt.name == name:
+                attempt.staged = [(offset, False) for offset, _ in attempt.staged]
+        if is_certain:
+            for attempt in ended:
+                attempt.staged.clear()
+
+    def committed(self, name: str) -> list[Attempt]:
+        """Those of a transactional id that are it for certain."""
+        is_it = frozenset({Outcome.COMMIT})
+        return [one for one in self.attempts if one.name == name and one.may == is_it]
 
     def judge(self, found: Found) -> Iterator[str]:
         """What is wrong in the end; what a transaction came to is what it is from then on."""
@@ -133,4 +148,4 @@ class Ledger:
     def _in_order(self, name: str) -> list[Attempt]:
         """Who has a later epoch ends later."""
         found = [one for one in self.attempts if one.name == name]
-        return sorted(found, key=lambda one: (one.producer[1], one.number))
+        return sorted(found, key=lambda one: (one.producer, one.number))

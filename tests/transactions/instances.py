@@ -9,7 +9,7 @@ transaction (docs/decisions/0105): so who has given one up begins anew behind th
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 import trio
 
@@ -19,7 +19,8 @@ from segbroker.protocol.markers import Outcome
 from ..administration.belief import Difference
 from ..administration.subject import Lives, answered
 from ..support.wire_client import WireClient
-from ..support.wire_transactions import V1, V2, Tx
+from ..support.wire_groups import WireMember
+from ..support.wire_transactions import V1, V2, Tx, commit_batch
 from .attempts import Attempt, Key, Ledger, Sent
 from .plan import Plan
 
@@ -58,6 +59,9 @@ class Instance:
         self.random = self.world.stream(f"instance {name} {number}")
         self.name = name
         self.tx = Tx(None, name, self.random.choice((V1, V2)))  # type: ignore[arg-type]
+        self.partner: Tx | None = None
+        """Under another id, whose transaction is to be committed as one with this one's."""
+        self.batches = 0
         self.values = 0
         self.may_come_later = False
         """Whether something of before may be heard now."""
@@ -90,7 +94,8 @@ class Instance:
         Raises Difference.
         """
         process = await self.lives.serving()
-        epoch, newest = self.tx.epoch, self.ledger.newest.get(self.name, -1)
+        given = (self.tx.producer_id, self.tx.epoch)
+        newest = self.ledger.newest.get(self.name, (-1, -1))
         code = SILENCE
         got = [code]
         patience_s = self.random.choice(PATIENCE_S)
@@ -102,17 +107,19 @@ class Instance:
                 await answered(self._asked(client, ask, got), f"{what} of {self.label}")
         code = got[0]
         self.may_come_later |= code == SILENCE and self.tx.version == V1
-        self.world.trace("asked", self.label, what, f"epoch {epoch}", code)
-        if guarded and code == 0 and epoch < newest:
-            raise Difference(f"{what} of {self.label}: epoch {epoch} is heard behind {newest}")
+        self.world.trace("asked", self.label, what, f"producer {given}", code)
+        if guarded and code == 0 and given < newest:
+            raise Difference(f"{what} of {self.label}: {given} is heard behind {newest}")
         if code == 0:
-            self.ledger.told(self.name, self.tx.epoch)
+            self.ledger.told(self.name, (self.tx.producer_id, self.tx.epoch))
         return code
 
     async def _asked(
         self, client: WireClient, ask: Callable[[], Awaitable[int]], got: list[int]
     ) -> None:
         self.tx.client = client
+        if self.partner is not None:
+            self.partner.client = client
         got[0] = await ask()
 
     async def _until(
@@ -148,6 +155,10 @@ class Instance:
 
     async def _attempt(self) -> None:
         attempt = self.ledger.begin(self.name, (self.tx.producer_id, self.tx.epoch))
+        self.partner = None
+        is_batch = self.random.random() < 0.15
+        if is_batch and self.random.random() < 0.7:
+            await self._join_in(attempt)
         for _ in range(self.random.randint(1, 4)):
             if self.random.random() < 0.25:
                 await self._stage(attempt)
@@ -160,12 +171,56 @@ class Instance:
         draw = self.random.random()
         if draw < 0.1:
             raise Over("it is gone")
-        if draw < 0.7:
+        if is_batch:
+            await self._commit_batch(attempt)
+        elif draw < 0.7:
             await self._commit(attempt)
         else:
             await self._abort(attempt)
         if self.may_come_later:
             raise Over("it begins anew")
+
+    async def _join_in(self, attempt: Attempt) -> None:
+        """Another id has a record in a transaction that is to be committed with this one."""
+        partner = self.partner = Tx(None, f"{self.label}/{attempt.number}", self.tx.version)  # type: ignore[arg-type]
+        key = self.random.choice(self.keys)
+        sent = Sent(key, f"{partner.name}/with".encode())
+
+        async def init() -> int:
+            return await partner.init(self.random.choice(TIMEOUTS_MS))
+
+        async def send() -> int:
+            return await partner.send(key[0], sent.value, partition=key[1])
+
+        if code := await self._until("init of a partner", init, 100, guarded=False):
+            raise Over(f"init of a partner: {code}")
+        attempt.sent.append(sent)
+        if code := await self._until("send of a partner", send, 10, guarded=False):
+            raise Over(f"send of a partner: {code}")
+        sent.offset = partner.base_offset
+
+    async def _commit_batch(self, attempt: Attempt) -> None:
+        """As `_commit`, with a partner's or alone, as a batch of a query; this epoch ends."""
+        self.batches += 1
+        members = [self.tx] if self.partner is None else [self.tx, self.partner]
+
+        async def ask() -> int:
+            reply = await commit_batch(self.tx.client, self.label, self.batches, *members)
+            error = cast(dict[str, int], reply.get("error", {}))
+            return error.get("code", 0)
+
+        for _ in range(self.random.choice(TRIES)):
+            before = attempt.asks_commit()
+            code = await self._ask("commit of a batch", ask, guarded=True)
+            if code == 0:
+                attempt.ended(Outcome.COMMIT)
+                break
+            if code != SILENCE and code not in AGAIN:
+                if Outcome.COMMIT not in before:
+                    attempt.ended(Outcome.ABORT)
+                break
+            await trio.sleep(self.random.choice((0.001, 0.05, 0.3)))
+        raise Over("its epoch has ended")
 
     async def _send(self, attempt: Attempt) -> None:
         key = self.random.choice(self.keys)
@@ -196,8 +251,13 @@ class Instance:
         offset = attempt.number + 1
         topic = self.plan.topics[0].name
 
+        is_member = self.tx.version == V2 and self.random.random() < 0.3
+        is_stale = self.random.random() < 0.3
+
         async def ask() -> int:
-            return await self.tx.stage(group_of(self.name), topic, offset)
+            if not is_member:
+                return await self.tx.stage(group_of(self.name), topic, offset)
+            return await self._stage_as_member(topic, offset, is_stale=is_stale)
 
         place = len(attempt.staged)
         attempt.staged.append((offset, False))
@@ -205,6 +265,20 @@ class Instance:
         attempt.staged[place] = (offset, code == 0)
         if code:
             raise Over(f"stage: {code}")
+
+    async def _stage_as_member(self, topic: str, offset: int, *, is_stale: bool) -> int:
+        """Joined for that; is_stale: with the generation before.  Raises Difference."""
+        member = member_of(self.tx.client, self.name)
+        if code := (await member.join()).error_code:
+            return code
+        await member.deal()
+        generation = member.generation - is_stale
+        code = await member.stage(self.tx, topic, offset, generation=generation)
+        if is_stale and code == 0:
+            raise Difference(f"an offset of {self.label} is staged in a generation that is over")
+        if self.random.random() < 0.7:
+            await member.leave()
+        return code
 
     async def _commit(self, attempt: Attempt) -> None:
         """Ask for it, and again where there is no answer; or, then, for the other."""
@@ -242,3 +316,10 @@ class Instance:
 def group_of(name: str) -> str:
     """The group whose offsets a transactional id moves."""
     return f"of-{name}"
+
+
+def member_of(client: WireClient, name: str) -> WireMember:
+    """One of that group, who waits for nobody for long."""
+    return WireMember(
+        client, group=group_of(name), session_timeout_ms=6_000, rebalance_timeout_ms=300
+    )

@@ -42,6 +42,8 @@ class Plan:
     lives: int
     pause_s: float
     trims: int
+    group_acts: int
+    """Of others, in the group of each id."""
     duration_s: float
     faults: tuple[tuple[float, str], ...]
     broker: simulation.Plan
@@ -63,6 +65,7 @@ def draw(seed: int) -> Plan:
         lives=lives,
         pause_s=pause_s,
         trims=random.choice((0, 0, 1, 3)),
+        group_acts=random.choice((0, 0, 2, 5)),
         duration_s=duration_s,
         faults=tuple((time, random.choice(FAULTS)) for time in times),
         broker=simulation.Plan(
@@ -81,6 +84,9 @@ def draw(seed: int) -> Plan:
                 "housekeeping_interval_ms": random.choice((100, 500)),
                 "idle_timeout_ms": 600_000,
                 "drain_timeout_ms": random.choice((100, 2_000)),
+                # Whoever asks again does so within ten seconds, mostly.
+                "transactional_id_expiration_ms": random.choice((300, 5_000, 1 << 30)),
+                "producer_id_expiration_ms": random.choice((20_000, 1 << 30)),
             },
             latency_s=random.choice((0.0002, 0.001)),
             short_writes=random.choice((0.0, 0.0, 0.2)),
@@ -97,6 +103,7 @@ def _topic(random: Random, name: str) -> Topic:
     settings = {
         "durability": random.choice(CLASSES),
         "segment.bytes": random.choice(("700", "4096", "1048576")),
+        "retention.bytes": random.choice(("-1", "-1", "-1", "2000")),
     }
     is_doomed = name != "t0" and random.random() < 0.2
     return Topic(name, random.choice((1, 2, 3)), settings, is_doomed)

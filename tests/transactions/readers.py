@@ -31,6 +31,8 @@ class Readers:
         self.random = lives.world.stream("readers")
         self.seen: dict[Key, dict[bytes, int]] = {}
         self._offsets: dict[Key, int] = {}
+        kept = {one.name for one in plan.topics if one.settings["retention.bytes"] == "-1"}
+        self._retained = {one.name for one in plan.topics} - kept
 
     @property
     def keys(self) -> list[Key]:
@@ -73,6 +75,9 @@ class Readers:
         row = reply.responses[0].partitions[0]
         ends = (row.last_stable_offset, row.high_watermark)
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < row.log_start_offset:
+            if key[0] in self._retained:
+                trimmed = self.ledger.trimmed
+                trimmed[key] = max(row.log_start_offset, trimmed.get(key, 0))
             return row.log_start_offset, ends
         if row.error_code:
             return offset, (-1, row.error_code)

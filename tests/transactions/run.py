@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from segbroker.protocol import messages_admin as admin
+from segbroker.protocol import messages_groups as groups
 from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
 
 from ..administration.belief import Difference
@@ -26,7 +27,7 @@ from ..simulation.world import World
 from ..support.wire_client import WireClient
 from ..support.wire_transactions import stands
 from .attempts import Key, Ledger
-from .instances import Instance, group_of
+from .instances import Instance, group_of, member_of
 from .plan import draw
 from .readers import Readers
 
@@ -96,6 +97,8 @@ class Case:
                 for topic in plan.topics:
                     if topic.is_doomed:
                         working.start_soon(self._delete, topic.name)
+                for name in plan.names:
+                    working.start_soon(self._group, name)
                 for instance in self.instances:
                     working.start_soon(instance.live)
             is_over = True
@@ -155,6 +158,33 @@ class Case:
         async with self.lives.within(process), self.lives.client(process, "admin") as client:
             await client.ask(request, admin.DeleteTopicsResponse, 5)
 
+    async def _group(self, name: str) -> None:
+        """Others join the group of a transactional id, and leave it or not; or it is deleted."""
+        random = self.world.stream(f"group of {name}")
+        for _ in range(self.plan.group_acts):
+            await trio.sleep(random.uniform(0, self.plan.duration_s / 2))
+            process = await self.lives.serving()
+            async with self.lives.within(process), self.lives.client(process, "other") as client:
+                if random.random() < 0.5:
+                    await self._delete_group(client, name)
+                    continue
+                member = member_of(client, name)
+                if (await member.join()).error_code == 0:
+                    await member.deal()
+                    await trio.sleep(random.uniform(0, 2 * self.plan.pause_s))
+                    if random.random() < 0.7:
+                        await member.leave()
+
+    async def _delete_group(self, client: WireClient, name: str) -> None:
+        ended = self.ledger.committed(name)
+        self.ledger.group_deleted(name, (), is_certain=False)
+        request = groups.DeleteGroupsRequest(groups_names=[group_of(name)])
+        reply = await client.ask(request, groups.DeleteGroupsResponse, 2)
+        code = reply.results[0].error_code
+        self.world.trace("deleted", group_of(name), code)
+        if code == 0:
+            self.ledger.group_deleted(name, ended, is_certain=True)
+
     # Judging
 
     async def _judge(self, when: str) -> None:
@@ -192,7 +222,8 @@ class Case:
                 if not reply.error_code:
                     break
                 await trio.sleep(0.5)
-        if reply.error_code or reply.producer_epoch <= self.ledger.newest.get(name, -1):
-            newest = self.ledger.newest.get(name)
+        newest = self.ledger.newest.get(name, (-1, -1))
+        given = (reply.producer_id, reply.producer_epoch)
+        if reply.error_code or given <= newest:
             raise Difference(f"{name} cannot go on behind {newest}: {reply}")
-        self.ledger.told(name, reply.producer_epoch)
+        self.ledger.told(name, given)

@@ -1,0 +1,67 @@
+"""Rules of the client that are undone, to prove that what breaks them is found."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import patch
+
+from segbroker.client.assigned import PartitionState
+from segbroker.client.group_commits import Commits
+from segbroker.client.group_events import Events
+from segbroker.client.group_reading import GroupReading
+from segbroker.client.progress import Progress
+from segbroker.client.reading import Reading
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`seed` finds it."""
+
+    name: str
+    plant: Callable[[], AbstractContextManager[object]]
+    seed: int
+
+
+def _replaced(of: type, name: str, new: object) -> Callable[[], AbstractContextManager[object]]:
+    return lambda: patch.object(of, name, new)
+
+
+def _in_hand_is_past(self: Progress, state: PartitionState) -> int | None:
+    return self.position(state)
+
+
+def _keeps_what_is_in_hand(self: Progress, tp: Any) -> None:  # noqa: ANN401
+    """A seek, or a loss, leaves what was begun."""
+
+
+def _any_may_go_on(self: Reading, tp: Any) -> bool:  # noqa: ANN401
+    return True
+
+
+def _nothing_is_held(self: GroupReading, partitions: Any, is_held: bool) -> None:  # noqa: ANN401
+    if not is_held:
+        self._fetching.notify()
+
+
+def _all_are_own(self: Commits, offsets: Any, since: int) -> None:  # noqa: ANN401
+    """Whoever has a partition by now."""
+
+
+def _lost_is_not_told(self: GroupReading, partitions: Any) -> set[Any]:  # noqa: ANN401
+    return set()
+
+
+def _told_again(self: Events) -> set[Any]:
+    return set()
+
+
+BUGS: Final = (
+    Bug("in hand is past", _replaced(Progress, "gone_past", _in_hand_is_past), 1),
+    Bug("begun goes on", _replaced(Progress, "sought", _keeps_what_is_in_hand), 2),
+    Bug("paused goes on", _replaced(Reading, "_may_go_on", _any_may_go_on), 25),
+    Bug("nothing is held", _replaced(GroupReading, "_hold", _nothing_is_held), 1),
+    Bug("not own", _replaced(Commits, "_check_own", _all_are_own), 1),
+    Bug("lost is not told", _replaced(GroupReading, "_to_hear_of", _lost_is_not_told), 1),
+    Bug("told again", _replaced(Events, "being_told_gone", _told_again), 1),
+)
