@@ -30,7 +30,6 @@ nothing is unlinked before the rename is durable; under seal_lock from the decis
 while segments are sealed, deleted or repaired.
 """
 
-import errno
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -41,6 +40,7 @@ from segbroker.protocol.record_batch import read_header
 
 from ..decisions import stamp_of
 from ..disk.storage import StorageFile, close_all, write_all
+from ..errors import as_os_error
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX, BlockBuilder, BlockIndex, segment_tag
 from ..files.manifest import Row, RowKind
 from ..log.partition_log import PartitionLog
@@ -190,9 +190,7 @@ def swap_in(log: PartitionLog, new: NewSegment) -> bool:
             if isinstance(exc, OSError) and log.storage.exists(log.paths.cleaned(row.number)):
                 log.manifest.is_doubtful = True  # it has no name: the decision is taken back
                 raise
-            crashed = f"a swap crashed: {exc!r}"
-            cause = exc if isinstance(exc, OSError) else OSError(errno.EIO, crashed)
-            log.failed = log.failed or cause
+            log.failed = log.failed or as_os_error(exc, "a swap crashed")
             log.swap_failed = True
             raise
     return True

@@ -202,20 +202,17 @@ def size_of(storage: Storage, path: str) -> int:
         return file.size()
 
 
+def size_now(storage: Storage, path: str, size: int) -> int:
+    """Bytes of a file that had `size`; -1: it was removed.  Where that cannot be told: `size`."""
+    try:
+        return size_of(storage, path)
+    except OSError as exc:  # or the whole directory is away, which says so
+        return -1 if isinstance(exc, FileNotFoundError) else size
+
+
 def is_cut_off(storage: Storage, path: str, size: int) -> bool:
     """Whether a file was removed, or has less than `size` bytes; not where that cannot be told."""
-    try:
-        return size_of(storage, path) < size
-    except OSError as exc:  # or the whole directory is away, which says so
-        return isinstance(exc, FileNotFoundError)
-
-
-def has_changed(storage: Storage, path: str, size: int) -> bool:
-    """Whether a file was removed, or has not `size` bytes; not where that cannot be told."""
-    try:
-        return size_of(storage, path) != size
-    except OSError as exc:
-        return isinstance(exc, FileNotFoundError)
+    return size_now(storage, path, size) < size
 
 
 def read_file_given(storage: Storage, path: str) -> bytearray:

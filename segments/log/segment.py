@@ -27,7 +27,7 @@ from contextlib import closing
 from itertools import accumulate
 from typing import Final
 
-from ..disk.storage import Buffer, Storage, StorageFile, size_of
+from ..disk.storage import Buffer, Storage, StorageFile, size_now
 from ..errors import CorruptSegment
 from ..files.index import BlockBuilder, segment_tag
 from ..files.manifest import Row, RowKind
@@ -166,10 +166,7 @@ class ActiveSegment:
             return file.is_in_place(size)
         if not size:
             return True  # an empty one is opened by its path, or not at all
-        try:
-            found = size_of(self.storage, self.path)
-        except OSError as exc:  # or the whole directory is away, which says so
-            return not isinstance(exc, FileNotFoundError)
+        found = size_now(self.storage, self.path, size)
         if found <= size:
             return found == size
         # Somebody may have opened it meanwhile, and written; and closed it again.

@@ -147,8 +147,7 @@ def _without_topics(state: Metadata, names: Collection[str]) -> Metadata:
     state, content = state.without_topics(names), state.sections.get(name)
     if not content or not names:
         return state
-    left = share_groups.without_topics(content, names)
-    return replace(state, sections={**state.sections, name: left})
+    return state.with_section(name, share_groups.without_topics(content, names))
 
 
 def _partitions_grown(state: Metadata, run: Run) -> Metadata:
@@ -217,8 +216,7 @@ def _groups(section: str, changed: Callable[[Any, Run], object], null_if_forgott
     def function(state: Metadata, run: Run) -> Metadata:
         content = changed(state.sections.get(section), run)
         theirs = [fields["group"] for fields in run if fields[null_if_forgotten] is not None]
-        state = replace(state, sections={**state.sections, section: content})
-        return _alone(state, section, theirs)
+        return _alone(state.with_section(section, content), section, theirs)
 
     return function
 
@@ -240,7 +238,7 @@ def _without_rows(state: Metadata, section: str, groups: Iterable[str]) -> Metad
     left = NameMap.of(content).draft()
     for group in gone:
         left.pop(group, None)
-    return replace(state, sections={**state.sections, section: left.done()})
+    return state.with_section(section, left.done())
 
 
 _OF_GROUPS: Final = (generations.SECTION, consumer_groups.SECTION, streams_groups.SECTION)
@@ -284,8 +282,7 @@ def register_run(kind: str, section: str, change: Callable[[Any, Run], object]) 
     assert kind not in KINDS, f"{kind!r} is registered twice"
 
     def function(state: Metadata, run: Run) -> Metadata:
-        content = change(state.sections.get(section), run)
-        return replace(state, sections={**state.sections, section: content})
+        return state.with_section(section, change(state.sections.get(section), run))
 
     KINDS[kind] = function
 
@@ -296,18 +293,16 @@ def _transactions_decided(state: Metadata, fields: Fields) -> Metadata:
     But for those of a topic that another of its name has replaced since they were staged, and
     those that something later stands in place of (committed.py).
     """
-    sections = dict(state.sections)
-    content, offsets = transactions.decided(sections.get(transactions.SECTION), fields)
-    sections[transactions.SECTION] = content
+    section = committed.SECTION
+    content, offsets = transactions.decided(state.sections.get(transactions.SECTION), fields)
+    state = state.with_section(transactions.SECTION, content)
     for group, staged in offsets:
         rows = [row for row in staged if not _is_replaced(state, row[0], row[1])]
-        if not rows:
-            continue
-        before = sections.get(committed.SECTION)
-        sections[committed.SECTION] = committed.transaction_committed(
-            before, group, rows, fields["at"]
-        )
-    return replace(state, sections=sections)
+        if rows:
+            before = state.sections.get(section)
+            after = committed.transaction_committed(before, group, rows, fields["at"])
+            state = state.with_section(section, after)
+    return state
 
 
 def _share_rows(change: Callable[[Any, Fields], object]) -> Apply:
@@ -320,7 +315,7 @@ def _share_rows(change: Callable[[Any, Fields], object]) -> Apply:
             return state
         name = share_groups.SECTION
         content = change(state.sections.get(name), {**fields, "rows": rows})
-        return replace(state, sections={**state.sections, name: content})
+        return state.with_section(name, content)
 
     return _each(function)
 

@@ -171,6 +171,10 @@ class Metadata:
             epochs=self.epochs.without_topics(ids),
         )
 
+    def with_section(self, name: str, content: object) -> "Metadata":
+        """With this in a section of the snapshot."""
+        return replace(self, sections={**self.sections, name: content})
+
     def with_topic_defaults(self, content: Mapping[str, Any]) -> "Metadata":
         """With this chosen for all topics.  Raises InvalidConfig (ValueError)."""
         sections = {**self.sections, SECTION: content}

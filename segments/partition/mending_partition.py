@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
-from ..disk.storage import NO_DESCRIPTORS, has_changed
+from ..disk.storage import NO_DESCRIPTORS, size_now
 from ..errors import (
     CorruptSegment,
     OffsetOutOfRange,
@@ -226,5 +226,5 @@ def _changed(opened: PartitionLog, since: int) -> list[Row]:
     return [
         row
         for row in opened.sealed_since(since)
-        if has_changed(opened.storage, opened.paths.log(row.number), row.size)
+        if size_now(opened.storage, opened.paths.log(row.number), row.size) != row.size
     ]

@@ -39,7 +39,7 @@ def sort_rows(manifest: Manifest) -> ManifestRows:
     epochs: list[tuple[int, int]] = []
     points: list[Point] = []
     swap: Swap | None = None
-    swaps_behind = False
+    swaps_behind = is_settled = False
     is_whole = True
     for row in manifest.rows:
         match row.kind:
@@ -53,17 +53,15 @@ def sort_rows(manifest: Manifest) -> ManifestRows:
                     is_whole = False  # scan from here
                     break
                 swap, swaps_behind = Swap(row, segments[found]), True
-                segments[found] = [row]
+                segments[found], is_settled = [row], False
             case RowKind.START:
-                start = row
+                start, is_settled = row, False
             case RowKind.CHECKPOINT:
-                checkpoint, swaps_behind = row, False
+                checkpoint, swaps_behind, is_settled = row, False, True
             case RowKind.EPOCH:
                 epochs.append((row.leader_epoch, row.base_offset))
             case RowKind.CLEANED:
                 points.append(Point(row.end_offset, row.max_timestamp))
-    kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
-    is_settled = kinds[-1:] == [RowKind.CHECKPOINT] and not swaps_behind
     return ManifestRows(
         segments, start, epochs, checkpoint, points, swap, swaps_behind, is_settled, is_whole
     )

@@ -6,7 +6,6 @@ rounds of changes, records, ids, and the faults  ->  the last end of the broker 
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -16,7 +15,7 @@ from ..simulation.history import History
 from ..simulation.meddler import Meddler
 from ..simulation.nemesis import Nemesis
 from ..simulation.network import Network
-from ..simulation.run_world import run_world
+from ..simulation.run_world import Outcome, run_world
 from ..simulation.strikes import Strikes
 from ..simulation.world import World
 from .plan import Plan, draw
@@ -30,17 +29,6 @@ WRITERS: Final = 2
 """Of each topic."""
 CALM_S: Final = 15.0
 """Within so long a broker on a disk that is whole again has done all that it could not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a seed."""
-
-    seed: int
-    violations: list[str]
-    digest: str
-    counts: dict[str, int]
-    lines: list[str] | None
 
 
 class Run:
@@ -118,4 +106,4 @@ def run_seed(
     run = Run(seed, plan or draw(seed), keep_trace=keep_trace)
     world = run.world
     run_world(world, run.network, run.nemesis, run.work, planted)
-    return Outcome(seed, world.violations, world.digest(), world.counts, world.lines)
+    return Outcome.of(seed, world)

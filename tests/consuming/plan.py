@@ -191,11 +191,6 @@ def _life(
 
 def _broker(random: Random, duration_s: float) -> simulation.Plan:
     return simulation.Plan(
-        topics=(),
-        producers=(),
-        consumers=(),
-        admin=simulation.Admin(()),
-        faults=(),
         duration_s=duration_s,
         last_crash="none",
         settings={

@@ -6,7 +6,6 @@ members, writers, changes and faults  ->  nothing fails any more  ->  the rest i
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -18,7 +17,7 @@ from ..simulation.disk import Disk
 from ..simulation.history import History
 from ..simulation.meddler import Meddler
 from ..simulation.nemesis import Nemesis
-from ..simulation.run_world import run_world
+from ..simulation.run_world import Outcome, run_world
 from ..simulation.world import World
 from .judge import Group
 from .member import MemberLife
@@ -31,17 +30,6 @@ SESSIONS_END_S: Final = 8.0
 """Behind so long the members of before are none."""
 REST_LIMIT_S: Final = 60.0
 TOPICS_LIMIT_S: Final = 100.0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a seed."""
-
-    seed: int
-    violations: list[str]
-    digest: str
-    counts: dict[str, int]
-    lines: list[str] | None
 
 
 class Run:
@@ -159,4 +147,4 @@ def run_seed(
     run = Run(seed, plan or draw(seed), keep_trace=keep_trace)
     world = run.world
     run_world(world, run.network, run.nemesis, run.work, planted)
-    return Outcome(seed, world.violations, world.digest(), world.counts, world.lines)
+    return Outcome.of(seed, world)

@@ -127,7 +127,7 @@ UNDONE: Final = (
     Bug(
         "a segment that was cut when it was sealed is whole",
         "mending_partition",
-        "        if has_changed(opened.storage, opened.paths.log(row.number), row.size)",
+        "        if size_now(opened.storage, opened.paths.log(row.number), row.size) != row.size",
         "        if not opened.storage.exists(opened.paths.log(row.number))",
         HARNESS,
     ),

@@ -4,6 +4,7 @@ import gc
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -18,6 +19,22 @@ RUN_LIMIT_S: Final = 3_000.0
 """In the time of the world."""
 STEP_S: Final = 0.00002
 """What one pass of the event loop takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a seed."""
+
+    seed: int
+    violations: list[str]
+    digest: str
+    counts: dict[str, int]
+    lines: list[str] | None
+
+    @classmethod
+    def of(cls, seed: int, world: World) -> "Outcome":
+        """As the world has it in the end."""
+        return cls(seed, world.violations, world.digest(), world.counts, world.lines)
 
 
 class Steps(trio.abc.Instrument):

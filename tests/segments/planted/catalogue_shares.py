@@ -10,8 +10,8 @@ SHARE_BUGS: Final = (
     Bug(
         "what_share_groups_did_with_a_topic_outlives_it",
         "control",
-        "    left = share_groups.without_topics(content, names)\n",
-        "    left = content\n",
+        "state.with_section(name, share_groups.without_topics(content, names))",
+        "state.with_section(name, content)",
         "share_groups_of_topics_that_are_deleted",
     ),
     Bug(
