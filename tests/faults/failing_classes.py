@@ -80,7 +80,7 @@ WEIGHTS: Final = {
     "again": 1,
     "delete": 1,
     "fail": 4,
-    "amid": 4,
+    "amid": 6,
     "settle": 2,
     "turn": 2,
     "squeeze": 1,
@@ -432,12 +432,14 @@ class Case:
         if TOPIC not in self.manager.topics:
             self._create()
         handler = self._any()
-        handler.flushes_on_append = self.random.random() < 0.8
+        flushes = handler.flushes_on_append = self.random.random() < 0.8
         try:
             for _ in range(self.random.choice((1, 1, 3))):
                 self._send(handler)
         finally:
             handler.flushes_on_append = True
+        if not flushes and self.random.random() < 0.5:
+            self._round()  # before anybody has asked for its sync
 
     def _send(self, handler: DiskHandler) -> bool:
         """Whether it is acknowledged at once."""
