@@ -14,8 +14,6 @@ from ..simulation.world import World
 from .plan import Plan
 from .written import State, Topic, Written
 
-IDS_LIMIT_S = 60.0
-
 
 class Aborted(Exception):
     """The writer changes its mind."""
