@@ -121,6 +121,7 @@ soak: install spark jar proof  ## Fuzz, faults and damage, each for SECONDS (KIL
 	$(BIN)/python -m tests.soak.bit_flips --seed $(SEED) --segment-bytes 4096
 	$(BIN)/python -m tests.soak.daemon_faults --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.call_chain --points $(POINTS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.power_cuts --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.full_disk
 	$(BIN)/python -m tests.soak.failing_syncs --seed $(SEED)
 	$(BIN)/python -m tests.soak.broker_transactions --seconds $(SECONDS) --seed $(SEED)
@@ -131,6 +132,7 @@ soak: install spark jar proof  ## Fuzz, faults and damage, each for SECONDS (KIL
 	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.running_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.failing_transactions --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.failing_classes --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.simulation --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.groups --seconds $(SECONDS) --seed $(SEED)

@@ -21,6 +21,7 @@ taken when the call exists but the kernel or the file system refuses it.
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable
 
 from .storage import Advice, Buffer, Space
@@ -29,6 +30,7 @@ FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 DISKS = "/sys/dev/block"
+MOUNTS = "/proc/self/mountinfo"
 _REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -102,13 +104,48 @@ def _line_of(path: str) -> str:
 
 def _attached(path: str) -> str:
     """The disk below a path, and which of all attachments of disks in this boot it is; nothing
-    where the file system has no single disk, or the kernel does not count them."""
+    where the file system has no disk, or the kernel does not count them."""
     device = os.stat(path).st_dev
+    if not os.major(device):  # no disk's own: of btrfs, of what is in memory or elsewhere
+        device = _mounted_disk(path)
     disk = f"{os.major(device)}:{os.minor(device)}"
     for place in ("", "/.."):  # of a disk; of a partition of one
         if number := _line_of(f"{DISKS}/{disk}{place}/diskseq"):
             return f"{disk}#{number}"
     return ""
+
+
+def _mounted_disk(path: str) -> int:
+    """The number of the disk that the mount of a path names; 0: it names none."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        held = _read_whole(f"/proc/self/fdinfo/{fd}")
+    finally:
+        os.close(fd)
+    mounts = [line.split()[1] for line in held.splitlines() if line.startswith(b"mnt_id:")]
+    for line in _read_whole(MOUNTS).splitlines():
+        mount, _, source = line.partition(b" - ")
+        if mount.split(b" ", 1)[:1] == mounts:  # then: type, source, options
+            return _disk_at(source.split(b" ")[1])
+    return 0
+
+
+def _disk_at(name: bytes) -> int:
+    """The number of a disk by its name; 0: it is none's, or not in this container."""
+    try:
+        found = os.stat(name)
+    except OSError:
+        return 0
+    return found.st_rdev if stat.S_ISBLK(found.st_mode) else 0
+
+
+def _read_whole(path: str) -> bytes:
+    """What the kernel says there; nothing where it does not."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 class PosixFile:

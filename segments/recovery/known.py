@@ -6,7 +6,7 @@
                             so it is where a file has the offsets of several: a cleaning merged
                             them, and all from the first of them on is scanned
     missing, empty          None: everything is scanned
-    wrong header            None as well, and told
+    wrong header            None as well, and told by who opens the log
     of another owner        the same: swapped, or copied in (ownership.py)
     of another log          None as well, see `ownership.disagrees`
     without the START row   that its copy has, so perhaps without others: as damaged
@@ -18,8 +18,6 @@ back what the disk belies (`_Reading`).
 """
 
 from typing import Final, NamedTuple
-
-import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
@@ -42,8 +40,6 @@ from ..names import LogPaths
 from .manifest_rows import ManifestRows, sort_rows
 from .ownership import disagrees, is_of, segment_files
 from .unfinished import SwapState, head_of, state_of
-
-log = structlog.get_logger()
 
 NO_SEGMENT: Final = -1
 UNREADABLE: Final = (-1, -1)
@@ -133,18 +129,21 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     )
 
 
+def has_other_bytes(storage: Storage, paths: LogPaths) -> bool:
+    """Whether there is a manifest that is none.  An empty one is that of a new log: made, and not
+    written yet before a crash.  Raises OSError."""
+    try:
+        data = read_file(storage, paths.manifest)
+    except FileNotFoundError:
+        return False
+    return bool(data) and decode_manifest(data) is None
+
+
 def _decoded(paths: LogPaths, data: bytearray) -> Manifest | None:
-    """The manifest in a file, if it is this log's; what is none, and not empty, is told."""
-    if not data:
-        # Of a new log: made, and not written yet by who opens it beside us, or before a crash.
-        # Where there are records all the same, recovery says that it is rebuilt (survey.py).
-        return None
+    """The manifest in a file, if it is one, and this log's.  What becomes of another who opens the
+    log tells: it is looked at again and again where it cannot be opened."""
     manifest = decode_manifest(data)
-    if manifest is None:
-        log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
-        return None
-    # Who opens the log tells what becomes of one that is another's.
-    return manifest if is_of(paths, manifest) else None
+    return manifest if manifest is not None and is_of(paths, manifest) else None
 
 
 class _Reading:

@@ -24,6 +24,8 @@ from collections.abc import Collection
 from contextlib import closing
 from typing import Final, NamedTuple
 
+import structlog
+
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Decision, stamp_of
@@ -41,12 +43,14 @@ from ..names import LogPaths
 from ..report import LogReport
 from ..settings.topic_config import Durability, TopicConfig
 from .corruption import check_opening
-from .known import Known, write_known
+from .known import Known, has_other_bytes, write_known
 from .ownership import is_of_another
 from .producer_replay import replay_producers
 from .renewing import renew
 from .repairing import carry_out
 from .survey import Circumstances, Step, Survey, survey
+
+log = structlog.get_logger()
 
 
 class Evidence(NamedTuple):
@@ -111,6 +115,7 @@ def open_log(
     damage = _damage_in(paths, found, evidence.settled_end)
     damage = check_opening(storage, paths, config.on_corruption, damage, name)
     known, steps = found.known, found.steps
+    is_unreadable = not known.size and has_other_bytes(storage, paths)
     if evidence.writes_again and known.size and known.deletes and not found.is_empty:
         # Nothing says that the process before has synced it, and what it speaks of as gone goes.
         _write_manifest_again(storage, paths, found)
@@ -122,6 +127,8 @@ def open_log(
     try:
         opening.activate()
         opening.write_manifest()
+        if is_unreadable:  # not before: where it cannot be opened that is tried again and again
+            log.warning("manifest_unreadable", path=paths.manifest)
         opening.make_durable()
         opened = opening.assemble(caches)
         opened.damage = damage

@@ -8,6 +8,7 @@
 | no way back | has a commit taken below the last one, and neither sought nor said so |
 | its own | is handed a record of a partition that it was not given, or was told to have lost |
 | ... | has a commit of such a one sent that it asks for |
+| position | is told another one than where it goes on |
 | paused | is handed a record of a partition that it has paused |
 | pairs | is told that it has what it has, or that it has not what it has not |
 | committed | of committed records gets one that was aborted |
@@ -16,11 +17,11 @@
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from segbroker.client import Record
+from segbroker.client import Record, TopicPartition
 
 from ..simulation.world import World
 from .written import Place, State, Topic, Written
@@ -41,6 +42,8 @@ class Group:
         self.processed: dict[Key, set[int]] = defaultdict(set)
         self._passed: dict[Key, list[tuple[int, int]]] = defaultdict(list)
         self.views: dict[str, View] = {}
+        self.beyond: set[Key] = set()
+        """Where somebody went behind the end: the next one is told, or not, that it is lost."""
 
     def passes(self, key: Key, low: int, high: int) -> None:
         """Somebody means to pass over these."""
@@ -76,8 +79,8 @@ class Group:
             self.world.violation(
                 f"{name} commits {offset} of {key}: nobody has processed {missing}"
             )
-        if offset >= view.lowest.get(key, END):
-            self.stands[key] = min(offset, self.stands.get(key, offset))
+        if key in self.stands and offset >= view.lowest.get(key, END):
+            self.stands[key] = min(offset, self.stands[key])
 
     def accepted(self, name: str, topic: Topic, partition: int, offset: int) -> None:
         """The broker has stored it."""
@@ -87,7 +90,8 @@ class Group:
         key = topic.name, topic.ordinal, partition
         self.world.trace("committed", name, key, offset)
         stands = self.stands.get(key, 0)
-        if offset < stands and offset < view.lowest.get(key, END):
+        may_be = key in self.beyond or offset >= view.lowest.get(key, END)
+        if offset < stands and not may_be:
             self.world.violation(f"{name} moves {key} back to {offset} from {stands}")
         self.stands[key] = offset
 
@@ -259,6 +263,22 @@ class View:
                 self._complain(f"processes {key} {offset} once more")
             done.add(offset)
         self.in_hand = left
+
+    def stands_at(self, positions: Mapping[TopicPartition, int]) -> None:
+        """It was told where it goes on."""
+        for tp, position in positions.items():
+            stretch = self.has.get((tp.topic, tp.partition))
+            if stretch is None or stretch.next is None or stretch.is_loose:
+                continue
+            topic = stretch.topic or self._written.present(tp.topic)
+            if topic is None or topic is not self._written.present(tp.topic):
+                continue
+            due = topic.due(tp.partition, stretch.next, position, committed=self.committed)
+            what = f"is told that it goes on at {position} of {tp}, and was at {stretch.next}"
+            if position < stretch.next or (
+                next(due, None) is not None and self.options["on_reset"] != "end"
+            ):
+                self._complain(what)
 
     # Where it goes.
 

@@ -1,6 +1,6 @@
 """One life of a member: a real consumer, act by act, and what its callbacks do."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
@@ -23,6 +23,8 @@ CLOSE_LIMIT_S: Final = 12.0
 """What is said at last has 5 s, and a callback that somebody else is in 4 s."""
 LONG_S: Final = (1.2, 2.8, 6.0)
 """Beyond a session, and beyond the time for a rebalance."""
+CLOSED_ACTS: Final = 3
+"""So much is tried of one that is closed."""
 BATCH_BYTES: Final = 1_000
 """No batch is larger."""
 
@@ -43,6 +45,7 @@ class MemberLife:
         self._random = self.world.stream(f"life {name}")
         self._nursery: trio.Nursery | None = None
         self._raised = 0
+        self._closed_count = 0
         self._closing_s = 0.0
         """When somebody began to close it; callbacks wait in there."""
         self._waited_s = 0.0
@@ -81,6 +84,8 @@ class MemberLife:
             async with trio.open_nursery() as self._nursery:
                 for act in self.life.acts:
                     await self._act(act)
+                    if self._closed_count == CLOSED_ACTS:
+                        break
                 if self.life.end in ("cancelled", "die"):
                     scope.cancel()
                 else:
@@ -112,6 +117,7 @@ class MemberLife:
 
     def _stumbles(self, what: str, exc: SegbrokerError) -> None:
         self.world.trace("stumbles", self.name, what, type(exc).__name__, str(exc)[:100])
+        self._closed_count += isinstance(exc, ClosedError)
         if isinstance(exc, GapError):
             self.view.told_gap((exc.gap.topic, exc.gap.partition), exc.gap.reason)
         if self.group.is_calm and not isinstance(exc, ClosedError):
@@ -224,24 +230,34 @@ class MemberLife:
             return
         (name, ordinal, partition), offset = random.choice(self.view.in_hand)
         key = name, ordinal, partition
+        if self._may_be_past(key):
+            return
         self.view.processes(lambda of, at: of == key and at <= offset)
         await self.consumer.commit({(name, partition): offset + 1})
 
     async def _commit_below(self, random: Random) -> None:
         tp, key, position = self._somewhere(random)
-        if tp is None or key is None or not position:
+        if tp is None or key is None or not position or self._may_be_past(key):
             return
         offset = random.randrange(position)
         self.view.processes(lambda of, at: of == key and at < offset)
         self.view.says(key, offset)
         await self.consumer.commit({tp: offset})
 
+    def _may_be_past(self, key: Key) -> bool:
+        """Whether it reads another topic of the name already, and was not told so."""
+        present = self.group.written.present(key[0])
+        is_gone = present is None or present.ordinal != key[1]
+        return is_gone and bool(self.life.options["on_gap"] == "skip")
+
     async def _commit_old(self, random: Random) -> None:
         """What it was handed of a partition that it does not have any more."""
-        has = {*self.view.has, *self.consumer.assignment}  # of the latter it may not have heard
+        # Of what it was given again it may not have heard.
+        has = {*self.view.has, *self.consumer._reading.group._owned}
         gone = [key for key in sorted(self.view.last) if (key[0], key[2]) not in has]
-        if gone:
-            key = random.choice(gone)
+        key = random.choice(gone) if gone else None
+        present = None if key is None else self.group.written.present(key[0])
+        if key is not None and present is not None and present.ordinal == key[1]:
             offset = self.view.last[key] + 1
             self.view.foreign = key, offset
             self.view.says(key, offset)
@@ -270,6 +286,8 @@ class MemberLife:
         highest = max(topic.rows.get(tp[1], {0: None})) if topic is not None else 0
         to = random.randint(0, highest + 1)
         self.consumer.seek(*tp, to)
+        if key is not None and to > highest:
+            self.group.beyond.add(key)
         is_sure = key is not None and topic is not None and key[1] == topic.ordinal
         is_sure = is_sure and topic is not None and topic.trimmed.get(tp[1], 0) == 0
         self.view.seeks(tp, to if is_sure and to < highest else None)
@@ -312,12 +330,13 @@ class MemberLife:
         await trio.sleep(random.choice(LONG_S))
 
     async def _ask(self, random: Random) -> None:
-        asks: list[Callable[[], Awaitable[object]]] = [
-            self.consumer.positions,
-            self.consumer.committed,
-            self.consumer.end_offsets,
-        ]
-        await random.choice(asks)()
+        match random.choice(("positions", "committed", "end_offsets")):
+            case "positions":
+                self.view.stands_at(await self.consumer.positions())
+            case "committed":
+                await self.consumer.committed()
+            case "end_offsets":
+                await self.consumer.end_offsets()
         self.consumer.lag()
 
     async def _close_beside(self, random: Random) -> None:

@@ -17,7 +17,10 @@ CALM_ACTS: Final = (
     "iterate", "iterate", "batches", "poll", "poll", "commit", "commit_record", "pause", "resume",
     "work", "ask", "commit_beside",
 )  # fmt: skip
-FAULTS: Final = ("cut", "cut_all", "slow_network", "kill", "drain", "silence", "silence", "cut_at")
+FAULTS: Final = (
+    "cut", "cut_all", "slow_network", "kill", "drain", "silence", "silence", "cut_at",
+    "refuse", "refuse", "refuse", "refuse",
+)  # fmt: skip
 OF_TOPICS: Final = ("delete", "recreate", "recreate", "grow", "grow", "trim", "trim")
 PROTOCOLS: Final = ("classic", "classic", "consumer")
 SESSION_MS: Final = 1_500
@@ -79,9 +82,9 @@ class Plan:
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
     random = Random(f"{seed}/consuming")
-    is_calm = random.random() < 0.25
+    is_calm = random.random() < 0.15
     protocol = random.choice(PROTOCOLS)
-    duration_s = random.choice((2.0, 4.0, 8.0))
+    duration_s = random.choice((1.0, 2.0, 4.0))
     assignors = random.choice(
         (("cooperative-sticky",), ("cooperative-sticky",), ("range",), ("sticky", "range"))
     )
@@ -95,13 +98,13 @@ def draw(seed: int) -> Plan:
         }
     members = tuple(
         _member(random, f"m{n}", protocol, shared, is_calm=is_calm)
-        for n in range(random.choice((1, 2, 2, 3)))
+        for n in range(random.choice((1, 2, 3)))
     )
     changes: tuple[tuple[float, str], ...] = ()
     faults: tuple[tuple[float, str], ...] = ()
     if not is_calm:
-        changes = _at_times(random, OF_TOPICS, duration_s, (0, 0, 1, 2, 4))
-        faults = _at_times(random, FAULTS, duration_s, (0, 0, 1, 2, 4))
+        changes = _at_times(random, OF_TOPICS, duration_s, (0, 1, 3, 5))
+        faults = _at_times(random, FAULTS, duration_s, (0, 2, 4, 8))
     return Plan(
         is_calm=is_calm,
         protocol=protocol,
@@ -127,7 +130,7 @@ def _member(
     random: Random, name: str, protocol: str, shared: dict[str, Any], *, is_calm: bool
 ) -> Member:
     instance_id = name if random.random() < 0.2 else None
-    lives = random.choice((1, 1, 2))
+    lives = random.choice((1, 2, 3))
     return Member(
         name,
         tuple(
@@ -169,7 +172,7 @@ def _life(
     if not is_calm:
         kinds = [kind for kind in ACTS if random.random() < 0.6] or ["poll"]
         others = ("wait", "wait_long", "raise", "commit", "seek", "pause", "close")
-        callbacks = ("nothing", *(kind for kind in others if random.random() < 0.2))
+        callbacks = ("nothing", *(kind for kind in others if random.random() < 0.35))
     cut_share = 0.0 if is_calm else random.choice((0.0, 0.1, 0.4))
     acts = tuple(
         Act(number + n, random.choice(kinds), random.random() < cut_share)

@@ -68,6 +68,7 @@ class Run:
                     working.start_soon(self._member, member)
             self.topics.is_over = True
         self.nemesis.heal()
+        self.network.heal()
         await trio.sleep(SESSIONS_END_S)
         await self._rest()
         self._judge()
@@ -83,7 +84,7 @@ class Run:
         for time, kind in self.plan.faults:
             await trio.sleep_until(time)
             self.world.trace("fault", kind)
-            if kind in ("silence", "cut_at"):
+            if kind in ("silence", "cut_at", "refuse"):
                 self.network.strike(kind, random)
             else:
                 await self.nemesis.strike(kind)

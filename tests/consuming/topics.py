@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 from uuid import UUID
 
 import trio
@@ -13,6 +14,9 @@ from ..simulation.clients import BOOTSTRAP, raise_others
 from ..simulation.world import World
 from .plan import Plan
 from .written import State, Topic, Written
+
+QUICK_COUNT: Final = 150
+"""Behind so many records the writer takes its time."""
 
 
 class Aborted(Exception):
@@ -78,7 +82,8 @@ class Topics:
                             await self._transact(careful, topic)
                         else:
                             await self._send(plain, topic, State.COMMITTED)
-                await trio.sleep(self._random.uniform(0, 2 * self._plan.pause_s))
+                pause_s = self._plan.pause_s * (1 if self._count < QUICK_COUNT else 10)
+                await trio.sleep(self._random.uniform(0, 2 * pause_s))
 
     async def _transact(self, producer: AsyncProducer, topic: Topic) -> None:
         sent: list[tuple[int, int, bytes]] = []

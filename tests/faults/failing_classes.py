@@ -45,7 +45,7 @@ SHARDS: Final = (1, 1, 2, 3)
 PAUSES_MS: Final = (500, 3_000, 70_000)
 SETTLE_TICKS: Final = 8
 ERRORS: Final = (errno.EIO, errno.ENOSPC)
-FAILING: Final = (
+FAILING: Final[tuple[tuple[str, ...], ...]] = (
     ("segment_",),
     ("segment_",),
     ("segment_", "unsynced"),
@@ -62,6 +62,8 @@ SETTINGS: Final = {
     "retention.full.policy": ("drop-old", "drop-old", "reject"),
     "on.corruption": ("gap", "gap", "gap", "readonly", "refuse"),
 }
+FAILING_EVENTS: Final = (("/wal-",), ("/wal-", "/meta/"))
+"""The same, where they are of what is changed."""
 NOT_MARKED: Final = {"failed_sync_not_marked", "wal_failed"}
 """Events: of what is lost nothing on the disk says so."""
 DEFAULTS: Final[tuple[dict[str, str], ...]] = (
@@ -490,25 +492,34 @@ class Case:
 
     # The disk, and time
 
-    def _fail(self) -> None:
+    def _fail(self, failing: tuple[tuple[str, ...], ...] = FAILING) -> None:
         disk, random = self.disk, self.random
-        disk.fails, disk.error = random.choice(FAILING), random.choice(ERRORS)
-        disk.grace = random.choice((0, 0, 1, 2, 4))
+        disk.fails, disk.error = random.choice(failing), random.choice(ERRORS)
+        disk.grace = random.choice((0, 0, 1, 1, 2, 4))
         disk.full |= random.random() < 0.15
         self.trace.append(f"  {disk.fails} behind {disk.grace}")
 
     def _amid(self) -> None:
-        """Something is changed while the disk begins to fail; a kill may follow."""
+        """Something is changed while the disk begins to fail; a kill follows, or better times."""
         random = self.random
-        self._fail()
-        for _ in range(random.choice((1, 1, 2))):
-            act = random.choice((self._alter, self._alter, self._again, self._defaults, self._grow))
+        changes = (self._alter, self._alter, self._again, self._again, self._defaults, self._grow)
+        change = random.choice(changes)
+        acts = [change] * random.choice((1, 1, 2))
+        if random.random() < 0.4:
+            acts.append(self._append)
+        if random.random() < 0.5 and TOPIC in self.manager.topics:
+            self._append()
+        self._fail(FAILING_EVENTS if change == self._again else FAILING)
+        for act in acts:
             try:
                 act()
             except (StorageError, OSError) as exc:
                 self.trace.append(f"  {type(exc).__name__}: {exc}")
-        if random.random() < 0.2:
+        draw = random.random()
+        if draw < 0.3:
             self._kill()
+        elif draw < 0.6:
+            self._settle()
 
     def _names(self) -> None:
         self.disk.names_fail = True

@@ -112,6 +112,17 @@ class Sends:
     def acked_count(self) -> int:
         return len(self) - self._offset_of.count(UNKNOWN)
 
+    def acks(self) -> "array[int]":
+        """The acknowledgements of now, for `as_of`; from any thread."""
+        return self._offset_of[:]
+
+    def as_of(self, acks: "array[int]") -> "Sends":
+        """The same records, of which only these are acknowledged."""
+        one = Sends(self.producer, self.partitions)
+        one._partition_of = self._partition_of
+        one._offset_of = acks + array("q", [UNKNOWN]) * (len(self) - len(acks))
+        return one
+
 
 class _Lane:
     """One reader on one partition: (offset, record), (start, -1 - end) of a gap, (offset, SEEK)."""

@@ -1,13 +1,16 @@
 """A daemon with a planted bug: `python planted.py <bug> <the command that starts a daemon>`.
 
     hurries    class disk is acknowledged, and written some seconds later, if nobody asks before
+    forgets    what is to be synced is not
 
-Whoever reads or closes the file finds all of it, as with any cache: a process that goes on shows
-nothing, and only what is killed with the process is missing.
+Whoever reads or closes a file that `hurries` finds all of it, as with any cache: a process that
+goes on shows nothing, and only what is killed with the process is missing.  What `forgets` loses
+only a power cut takes.
 
 For the proof of the harness: what the kill loop and the checker say of a broker that is wrong.
 """
 
+import os
 import runpy
 import sys
 import threading
@@ -78,7 +81,11 @@ def _write_before(hurry: Hurry, name: str, plain: Callable[..., object]) -> None
     setattr(PosixFile, name, call)
 
 
-BUGS: dict[str, Callable[[], None]] = {"hurries": hurries}
+def forgets() -> None:
+    os.fdatasync = os.fsync = lambda fd: None
+
+
+BUGS: dict[str, Callable[[], None]] = {"hurries": hurries, "forgets": forgets}
 
 
 if __name__ == "__main__":

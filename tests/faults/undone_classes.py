@@ -104,6 +104,27 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
+        "an opening that fails without a mark is trusted by the next one",
+        "failing",
+        "                old.doubt(cause)  # nor would",
+        "                pass  # nor would",
+        HARNESS,
+    ),
+    Bug(
+        "a reservation that failed is remembered beyond what is reserved",
+        "ceilings",
+        "self.renew_at = min(self.durable, (end_offset + self.durable) // 2)",
+        "self.renew_at = max(end_offset, (end_offset + self.durable) // 2)",
+        HARNESS,
+    ),
+    Bug(
+        "retention counts what a power cut may take",
+        "retention",
+        "    safe_end = max(high_watermark, log.recovery_point)\n",
+        "    safe_end = log.log_end_offset\n",
+        HARNESS,
+    ),
+    Bug(
         "what was lost is not put in doubt",
         "handler",
         "            ceiling.doubt()\n",

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 
+import pytest
 from structlog.testing import capture_logs
 
 from segbroker.segments.directory.unopened import Unopened
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.errors import PartitionRefused
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .classes import manager_on, topic_with
-from .tools import offsets_in, read_from
+from .tools import flip, lose_wal, offsets_in, read_from
 
 MANIFEST = "/data/topics/t/partition_0/t_partition_0.manifest"
 
@@ -55,8 +57,27 @@ def test_a_manifest_of_other_bytes_is_told() -> None:
     with capture_logs() as events:
         manager = manager_on(disk)
         manager.get_handler("t", 0)
-    assert [event["path"] for event in events if event["event"] == "manifest_unreadable"]
+    told = [event["path"] for event in events if event["event"] == "manifest_unreadable"]
+    assert told == [MANIFEST]
     assert manager.report.counts["manifest_rebuilt"] == 1
+
+
+def test_a_manifest_of_other_bytes_of_what_is_not_served_is_not_told_with_each_try() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "fsync")
+    manager.alter_topic("t", {"on.corruption": "refuse"})
+    manager.close()
+    lose_wal(disk)
+    overwrite(disk, b"no manifest")
+    flip(disk, MANIFEST.replace(".manifest", "_segment_0.log"), 100)
+    manager = manager_on(disk)
+    with pytest.raises(PartitionRefused):
+        manager.get_handler("t", 0)
+    with capture_logs() as events:
+        for _ in range(3):  # once a second by the broker, for ever
+            with pytest.raises(PartitionRefused):
+                manager.get_handler("t", 0)
+    assert events == []
 
 
 def test_records_behind_an_empty_manifest_are_found_and_it_is_told_as_rebuilt() -> None:

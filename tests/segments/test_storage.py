@@ -88,6 +88,29 @@ def test_a_disk_that_is_given_back_counts_as_another(
     assert PosixStorage().boot_id(str(tmp_path)) not in {first, machine}
 
 
+def test_a_disk_that_only_the_mount_names_counts_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of btrfs, whose files are on no device that has a number of its own."""
+    if not Path("/dev/shm").is_dir() or os.major(os.stat("/dev/shm").st_dev):
+        pytest.skip("there is no file system in memory")
+    machine = PosixStorage().boot_id("/dev/shm")
+    assert " " not in machine, "nobody has a disk there"
+    held = os.open("/dev/shm", os.O_RDONLY)
+    told = Path(f"/proc/self/fdinfo/{held}").read_text().split()
+    os.close(held)
+    mount = told[told.index("mnt_id:") + 1]
+    lines = ["1 0 0:1 / / rw - proc proc rw", f"{mount} 1 0:2 / /m rw - btrfs /dev/x rw"]
+    (tmp_path / "mountinfo").write_text("\n".join(lines))
+    (tmp_path / "8:3").mkdir()
+    (tmp_path / "8:3" / "diskseq").write_text("7\n")
+    disk = {b"/dev/x": os.makedev(8, 3)}
+    monkeypatch.setattr("segbroker.segments.disk.posix.MOUNTS", str(tmp_path / "mountinfo"))
+    monkeypatch.setattr("segbroker.segments.disk.posix.DISKS", str(tmp_path))
+    monkeypatch.setattr("segbroker.segments.disk.posix._disk_at", disk.__getitem__)
+    assert PosixStorage().boot_id("/dev/shm") == f"{machine} 8:3#7"
+
+
 def test_a_volume_has_room_and_memory_says_nothing_of_it(tmp_path: Path) -> None:
     space = PosixStorage().space(str(tmp_path))
     assert space is not None

@@ -12,6 +12,7 @@ with it.  What was acknowledged counts: a batch without an answer may be part of
 Partitions that were deleted count no more, nor what lies where somebody has deleted records.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -24,6 +25,8 @@ Found: TypeAlias = Mapping[Key, Mapping[bytes, int]]
 """Offsets by value of what readers of committed records see in the end."""
 
 EITHER = frozenset(Outcome)
+NOWHERE = -1
+"""Where a group stands that has no offset."""
 
 
 @dataclass(eq=False)
@@ -74,6 +77,8 @@ class Ledger:
         """Records below it may be deleted."""
         self.deleted: set[str] = set()
         """Topics."""
+        self.group_deletions: Counter[str] = Counter()
+        """By transactional id: begun, and ended."""
 
     def begin(self, name: str, producer: tuple[int, int]) -> Attempt:
         """Another one."""
@@ -85,20 +90,22 @@ class Ledger:
         """Somebody has this producer id and epoch."""
         self.newest[name] = max(producer, self.newest.get(name, (-1, -1)))
 
-    def group_deleted(self, name: str, ended: Iterable[Attempt], *, is_certain: bool) -> None:
-        """The group of a transactional id is gone, or may be: what was staged before need not
-        stand; of those that had `ended` as commits it must not."""
+    def delete_group(self, name: str) -> list[tuple[Attempt, int]]:
+        """Somebody asks for it: what was staged need not stand any more.  What was acknowledged
+        before, of all transactions of this id: it must not, once that is answered."""
+        found = []
+        self.group_deletions[name] += 1
         for attempt in self.attempts:
             if attempt.name == name:
-                attempt.staged = [(offset, False) for offset, _ in attempt.staged]
-        if is_certain:
-            for attempt in ended:
-                attempt.staged.clear()
+                rows = attempt.staged
+                found += [(attempt, place) for place, (_, is_acked) in enumerate(rows) if is_acked]
+                attempt.staged = [(offset, False) for offset, _ in rows]
+        return found
 
-    def committed(self, name: str) -> list[Attempt]:
-        """Those of a transactional id that are it for certain."""
-        is_it = frozenset({Outcome.COMMIT})
-        return [one for one in self.attempts if one.name == name and one.may == is_it]
+    def group_is_deleted(self, gone: Iterable[tuple[Attempt, int]]) -> None:
+        """It was answered."""
+        for attempt, place in gone:
+            attempt.staged[place] = (NOWHERE, False)
 
     def judge(self, found: Found) -> Iterator[str]:
         """What is wrong in the end; what a transaction came to is what it is from then on."""
@@ -143,7 +150,7 @@ class Ledger:
                     return allowed
                 if is_acked:
                     break
-        return allowed | {-1}
+        return allowed | {NOWHERE}
 
     def _in_order(self, name: str) -> list[Attempt]:
         """Who has a later epoch ends later."""

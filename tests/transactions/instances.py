@@ -15,9 +15,11 @@ import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import Outcome
+from segbroker.protocol.messages_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 from ..administration.belief import Difference
 from ..administration.subject import Lives, answered
+from ..simulation.world import World
 from ..support.wire_client import WireClient
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import V1, V2, Tx, commit_batch
@@ -261,10 +263,16 @@ class Instance:
 
         place = len(attempt.staged)
         attempt.staged.append((offset, False))
+        before = self.ledger.group_deletions[self.name]
         code = await self._until("stage", ask, self.random.choice(TRIES))
-        attempt.staged[place] = (offset, code == 0)
+        is_beside = self.ledger.group_deletions[self.name] != before
+        attempt.staged[place] = (offset, code == 0 and not is_beside)
         if code:
             raise Over(f"stage: {code}")
+        if self.random.random() < 0.15:
+            process = await self.lives.serving()
+            async with self.lives.within(process), self.lives.client(process, "other") as client:
+                await delete_group(self.world, self.ledger, client, self.name)
 
     async def _stage_as_member(self, topic: str, offset: int, *, is_stale: bool) -> int:
         """Joined for that; is_stale: with the generation before.  Raises Difference."""
@@ -323,3 +331,17 @@ def member_of(client: WireClient, name: str) -> WireMember:
     return WireMember(
         client, group=group_of(name), session_timeout_ms=6_000, rebalance_timeout_ms=300
     )
+
+
+async def delete_group(world: World, ledger: Ledger, client: WireClient, name: str) -> None:
+    """Somebody deletes it, whatever waits for a commit; the broker may end meanwhile."""
+    gone = ledger.delete_group(name)
+    request = DeleteGroupsRequest(groups_names=[group_of(name)])
+    try:
+        reply = await client.ask(request, DeleteGroupsResponse, 2)
+    finally:
+        ledger.group_deletions[name] += 1
+    code = reply.results[0].error_code
+    world.trace("deleted", group_of(name), code)
+    if code in (0, ErrorCode.GROUP_ID_NOT_FOUND):
+        ledger.group_is_deleted(gone)

@@ -10,7 +10,6 @@ from typing import Final
 import trio
 
 from segbroker.protocol import messages_admin as admin
-from segbroker.protocol import messages_groups as groups
 from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
 
 from ..administration.belief import Difference
@@ -27,7 +26,7 @@ from ..simulation.world import World
 from ..support.wire_client import WireClient
 from ..support.wire_transactions import stands
 from .attempts import Key, Ledger
-from .instances import Instance, group_of, member_of
+from .instances import Instance, delete_group, group_of, member_of
 from .plan import draw
 from .readers import Readers
 
@@ -166,7 +165,7 @@ class Case:
             process = await self.lives.serving()
             async with self.lives.within(process), self.lives.client(process, "other") as client:
                 if random.random() < 0.5:
-                    await self._delete_group(client, name)
+                    await delete_group(self.world, self.ledger, client, name)
                     continue
                 member = member_of(client, name)
                 if (await member.join()).error_code == 0:
@@ -174,16 +173,6 @@ class Case:
                     await trio.sleep(random.uniform(0, 2 * self.plan.pause_s))
                     if random.random() < 0.7:
                         await member.leave()
-
-    async def _delete_group(self, client: WireClient, name: str) -> None:
-        ended = self.ledger.committed(name)
-        self.ledger.group_deleted(name, (), is_certain=False)
-        request = groups.DeleteGroupsRequest(groups_names=[group_of(name)])
-        reply = await client.ask(request, groups.DeleteGroupsResponse, 2)
-        code = reply.results[0].error_code
-        self.world.trace("deleted", group_of(name), code)
-        if code == 0:
-            self.ledger.group_deleted(name, ended, is_certain=True)
 
     # Judging
 

@@ -14,6 +14,7 @@ LEDGER: Final = "broker.transactions.ledger"
 RULES: Final = "broker.transactions.transactions"
 MARKERS: Final = "broker.transactions.markers"
 UPKEEP: Final = "broker.transactions.transaction_upkeep"
+BATCHES: Final = "broker.transactions.query_batches"
 
 UNDONE: Final = (
     Bug(
@@ -143,6 +144,41 @@ UNDONE: Final = (
         "transactions",
         "    ends = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT",
         "    ends = State.PREPARE_COMMIT",
+        HARNESS,
+    ),
+    Bug(
+        "what waits for a commit stands though its group is deleted",
+        RULES,
+        "    if known is None or known.state is not State.ONGOING or group not in known.offsets:",
+        "    if True:",
+        HARNESS,
+    ),
+    Bug(
+        "a batch commits the last of its transactions",
+        BATCHES,
+        "ending.append((entries[name], transactions.end_by_another(known, spare_id)))",
+        "ending = [(entries[name], transactions.end_by_another(known, spare_id))]",
+        HARNESS,
+    ),
+    Bug(
+        "a batch is committed though one of its transactions is over",
+        BATCHES,
+        "            elif not is_repeated and (code or",
+        "            elif False and (code or",
+        HARNESS,
+    ),
+    Bug(
+        "offsets are staged whatever the generation",
+        "broker.groups.group",
+        "        if not code and generation != self.earlier",
+        "        if False and generation != self.earlier",
+        HARNESS,
+    ),
+    Bug(
+        "an id is forgotten while its transaction is open",
+        UPKEEP,
+        "    return known is not None and known.at_ms < before_ms and known.state.is_idle",
+        "    return known is not None and known.at_ms < before_ms",
         HARNESS,
     ),
 )
