@@ -39,7 +39,7 @@ from ..replay.resuming import Resuming
 from ..settings.topic_config import Durability, OnCorruption, TopicConfig, check_class_change
 from ..settings.topic_defaults import SET
 from .opened_partitions import OpenedPartitions
-from .orphans import Orphan, move_to_grave, remove_orphan
+from .orphans import move_to_grave
 from .several_topics import Outcome, SeveralTopics
 
 log = structlog.get_logger()
@@ -77,6 +77,7 @@ class TopicRegistry:
         self._storage = storage
         self._volatile = volatile
         self._root = root
+        self._topics = f"{root}/topics"
         self._metadata = metadata
         self._resuming = resuming
         self._partitions = partitions
@@ -120,19 +121,25 @@ class TopicRegistry:
         """
         change = SeveralTopics[int]("was not created")
         names: dict[str, str] = {}  # of those that are made, by what alike ones have in common
+        graves: list[str] = []
         with self.admin_lock:
-            for place, new in enumerate(wanted):
-                change.attempt(place, new.name, partial(self._make_topic, new, names))
+            with in_turn(self._topics):
+                for place, new in enumerate(wanted):
+                    change.attempt(place, new.name, partial(self._make_topic, new, names, graves))
+                with change.recorded():
+                    classes = {meta.config.durability for meta in change.taken.values()}
+                    if classes - {Durability.EPHEMERAL}:
+                        self._storage.fsync_dir(self._topics)
+                graves = self._moved_durably(graves)
             with change.recorded():
-                classes = {meta.config.durability for meta in change.taken.values()}
-                if classes - {Durability.EPHEMERAL}:
-                    self._storage.fsync_dir(f"{self._root}/topics")
                 self.record_all("topic_created", map(encode_topic, change.taken.values()))
+        self._remove_soon(graves)
         return change.outcomes
 
-    def _make_topic(self, new: NewTopic, beside: dict[str, str]) -> TopicMeta:
+    def _make_topic(self, new: NewTopic, beside: dict[str, str], graves: list[str]) -> TopicMeta:
         """Its directories, of which its own is not synced yet; then it is one of those `beside` it.
-        Raises as create_topics says, OSError."""
+        What was in its way is one of the `graves`, whose names wait for the same sync: one before
+        that might fail for those that were made.  Raises as create_topics says, OSError."""
         existing = beside.get(folded(new.name))
         if existing == new.name:
             raise TopicExists(new.name)
@@ -141,16 +148,19 @@ class TopicRegistry:
         self.check_new_topic(new.name, new.partitions)
         topic_id = UUID(bytes=self._storage.random_bytes(16), version=4)
         epoch = self._known().first_epoch(new.name)
-        if self._storage.exists(self._topic_folder(new.name)):
-            there = self._storage.listdir(f"{self._root}/topics")
+        folder = self._topic_folder(new.name)
+        if self._storage.exists(folder):
+            there = self._storage.listdir(self._topics)
             if new.name not in there:  # a file system for which `A` and `a` are one
                 other = next((one for one in there if one.lower() == new.name.lower()), new.name)
                 raise TopicCollides(new.name, other)
             self.settle()
-            self._bury(new.name, topic_id.hex)  # of an attempt that failed
+            grave = self._topic_folder(f"~{topic_id.hex}")  # of an attempt that failed
+            if move_to_grave(self._storage, folder, grave, links=1):
+                graves.append(grave)
         meta = TopicMeta(new.name, topic_id, new.partitions, new.config, epoch)
         if new.config.durability is not Durability.EPHEMERAL:
-            self._storage.mkdir(self._topic_folder(new.name))
+            self._storage.mkdir(folder)
             self._make_partitions(meta, range(new.partitions))
         beside[folded(new.name)] = new.name
         return meta
@@ -159,16 +169,14 @@ class TopicRegistry:
         """Their directories, durably but for that of the topic.  Raises OSError."""
         if meta.config.durability is Durability.EPHEMERAL:
             return
-        folder = self._topic_folder(meta.name)
-        with in_turn(folder):
-            for partition in numbers:
-                path = partition_paths(self._root, meta.name, partition).folder
-                if self._storage.exists(path):
-                    # Empty, of a growth that failed: another sync of its name would prove nothing.
-                    self.settle()
-                    self._storage.rmdir(path)
-                self._storage.mkdir(path)
-            self._storage.fsync_dir(folder)
+        for partition in numbers:
+            path = partition_paths(self._root, meta.name, partition).folder
+            if self._storage.exists(path):
+                # Empty, of a growth that failed: another sync of its name would prove nothing.
+                self.settle()
+                self._storage.rmdir(path)
+            self._storage.mkdir(path)
+        self._storage.fsync_dir(self._topic_folder(meta.name))
 
     def settle(self) -> None:
         """Before anything goes that a change which failed has made: as long as its event may be on
@@ -246,7 +254,8 @@ class TopicRegistry:
         """Those of the directories that may be removed: all, if their names are durable."""
         try:
             if graves:
-                self._storage.fsync_dir(f"{self._root}/topics")
+                with in_turn(self._topics):
+                    self._storage.fsync_dir(self._topics)
         except OSError as exc:
             self._not_removed += graves
             log.warning("deleted_topics_not_moved", count=len(graves), error=str(exc))
@@ -335,7 +344,8 @@ class TopicRegistry:
             raise InvalidPartitions(
                 name, count, f"it has {meta.partitions}, the limit is {TOPIC_PARTITIONS_MAX}"
             )
-        self._make_partitions(meta, range(meta.partitions, count))
+        with in_turn(self._topic_folder(name)):
+            self._make_partitions(meta, range(meta.partitions, count))
         return replace(meta, partitions=count)
 
     def check_altered(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
@@ -462,11 +472,5 @@ class TopicRegistry:
         self._resuming.record_ceilings([(key, synced)])
         return self._resuming.ceiling_of(key, synced)
 
-    def _bury(self, name: str, grave: str) -> None:
-        """Take a topic's directory out of the way, then remove it."""
-        remove_orphan(
-            self._storage, Orphan(self._topic_folder(name), name, -1, has_records=False), grave
-        )
-
     def _topic_folder(self, name: str) -> str:
-        return f"{self._root}/topics/{name}"
+        return f"{self._topics}/{name}"

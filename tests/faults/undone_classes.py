@@ -225,15 +225,15 @@ UNDONE: Final = (
     Bug(
         "a directory of a topic is not durable",
         "topic_registry",
-        "        if names:\n            self._storage.fsync_dir(",
-        "        if False:\n            self._storage.fsync_dir(",
+        "                        self._storage.fsync_dir(self._topics)\n",
+        "                        pass\n",
         HARNESS,
     ),
     Bug(
         "a directory of a partition is not durable",
         "topic_registry",
-        "            self._storage.fsync_dir(self._topic_folder(name))\n",
-        "            pass\n",
+        "        self._storage.fsync_dir(self._topic_folder(meta.name))\n",
+        "",
         HARNESS,
     ),
     Bug(

@@ -17,6 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.topic_registry import NewTopic
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import remove_tree
 from segbroker.segments.errors import CorruptSegment, PartitionDamaged, StorageError
@@ -32,7 +33,8 @@ from ..support.extent import share
 from .compacted import Compacted
 from .crash.driver import Driver
 from .crash.explorer import Explorer, Plan, silence
-from .crash.recording import Fault
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
 from .crash.scenarios_cleaning import put, seal
 from .crash.scenarios_faults import fault, with_unsynced_names
 from .test_failing_wal_names import Beside
@@ -937,24 +939,51 @@ def test_names_that_waited_for_the_sync_behind_a_new_quarantine_are_given_anew()
     assert disk.listdir(handler._log.paths.quarantine)
 
 
-def test_a_topic_that_grows_beside_a_sync_of_its_names_that_fails_has_its_partitions() -> None:
+@pytest.mark.parametrize("what", ["a topic grows", "a topic is made"])
+def test_what_is_made_beside_a_sync_of_names_that_fails_has_its_directories(what: str) -> None:
     # Growth:              mkdir partition_1 ............................ sync, succeeds: answered
     # What was put back:                     mkdir partition_0, sync, fails
-    topic = "/data/topics/t"
-    disk = Beside(topic)
+    grows = what == "a topic grows"
+    topics, topic = "/data/topics", "/data/topics/t"
+    disk = Beside(topic if grows else topics)
     manager = DiskManager("/data", storage=disk, flushers=0)
     manager.open()
     manager.create_topic("t", 1, TopicConfig())
     append(manager.get_handler("t", 0), batch_of(b"in the write-ahead log"))
     manager._give_up()
-    remove_tree(disk, f"{topic}/partition_0")
-    disk.fsync_dir(topic)
-    disk.faults = [Fault("mkdir", "partition_0", 0)]
+    gone = f"{topic}/partition_0" if grows else topic
+    remove_tree(disk, gone)
+    disk.fsync_dir(disk.directory)
+    disk.faults = [Fault("mkdir", gone, 0)]
     manager = DiskManager("/data", storage=disk, flushers=0)
     manager.open()
     disk.faults = []
     disk.counts.clear()
     disk.other = lambda: manager.partitions.get_handlers([("t", 0)])
-    manager.create_partitions("t", 2)
+    if grows:
+        manager.create_partitions("t", 2)
+    else:
+        manager.create_topic("u", 1, TopicConfig())
+    made = f"{topic}/partition_1" if grows else f"{topics}/u/partition_0"
     for left in disk.left():
-        assert any(path.startswith(f"{topic}/partition_1") for path in left)
+        assert any(path.startswith(made) for path in left)
+
+
+def test_a_topic_made_with_one_whose_name_cannot_be_freed_outlives_a_power_cut() -> None:
+    disk = RecordingStorage()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    disk.faults = [Fault("fsync_dir", "/topics/b", 0)]
+    (failed,) = manager.create_topics([NewTopic("b", 1, TopicConfig())])
+    assert isinstance(failed, StorageError)
+    disk.faults = [Fault("fsync_dir", "/data/topics", 0)]
+    disk.counts.clear()
+    made = manager.create_topics([NewTopic(name, 1, TopicConfig()) for name in ("a", "b")])
+    for image in Images(disk).now():
+        folders = set(image.files())
+        for topic in made:
+            if not isinstance(topic, StorageError):
+                assert f"/data/topics/{topic.name}/partition_0" in folders
+    again = manager.create_topics([NewTopic(name, 1, TopicConfig()) for name in ("a", "b")])
+    assert not any(isinstance(topic, StorageError) for topic in again)
+    assert not any(name.startswith("~") for name in disk.listdir("/data/topics"))

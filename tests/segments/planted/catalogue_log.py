@@ -72,15 +72,15 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_directories_of_partitions_are_not_synced",
         "topic_registry",
-        "            self._storage.fsync_dir(folder)\n",
-        "            pass\n",
+        "        self._storage.fsync_dir(self._topic_folder(meta.name))\n",
+        "",
         "the_first_records",
     ),
     Bug(
         "the_directories_of_topics_are_not_synced",
         "topic_registry",
-        '                    self._storage.fsync_dir(f"{self._root}/topics")\n',
-        "                    pass\n",
+        "                        self._storage.fsync_dir(self._topics)\n",
+        "                        pass\n",
         "topics_made_and_deleted_together",
     ),
     Bug(
@@ -107,28 +107,25 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_topic_is_known_before_it_has_directories",
         "topic_registry",
-        "                if classes - {Durability.EPHEMERAL}:\n"
-        '                    self._storage.fsync_dir(f"{self._root}/topics")\n'
-        '                self.record_all("topic_created", '
-        "map(encode_topic, change.taken.values()))\n",
-        '                self.record_all("topic_created", '
+        "                    if classes - {Durability.EPHEMERAL}:\n"
+        "                        self._storage.fsync_dir(self._topics)\n",
+        '                    self.record_all("topic_created", '
         "map(encode_topic, change.taken.values()))\n"
-        "                if classes - {Durability.EPHEMERAL}:\n"
-        '                    self._storage.fsync_dir(f"{self._root}/topics")\n',
+        "                    self._storage.fsync_dir(self._topics)\n",
         "topics_in_a_row",
     ),
     Bug(
         "a_topic_grows_before_it_has_directories",
         "topic_registry",
-        "        self._make_partitions(meta, range(meta.partitions, count))\n",
-        "",
+        "            self._make_partitions(meta, range(meta.partitions, count))\n",
+        "            pass\n",
         "a_topic_grows",
     ),
     Bug(
         "what_a_growth_that_failed_has_left_is_made_use_of",
         "topic_registry",
-        "                    self._storage.rmdir(path)\n",
-        "                    continue\n",
+        "                self._storage.rmdir(path)\n",
+        "                continue\n",
         "the_names_of_further_partitions_are_not_synced_at_first",
     ),
     Bug(
