@@ -30,7 +30,7 @@ from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.listener_limits import ListenerLimits
 from .access.quotas import Quotas
-from .apis.metadata import list_all
+from .apis.metadata import list_together
 from .configuration.config import BrokerConfig
 from .configuration.descriptors import divide
 from .configuration.file_system import FileSystem
@@ -155,7 +155,7 @@ async def assemble(
             config.cleaner_buffer_bytes,
             config.cleaner_backoff_ms,
         ),
-        listing=Together(list_all, trio.Lock(), sys.maxsize),
+        listing=Together(list_together, trio.Lock(), sys.maxsize),
         authorizer=authorizer,
         all_quotas=quotas,
         quotas=quotas if quotas.is_active else None,

@@ -6,7 +6,7 @@ belongs to the event loop.  No logic goes in here: what a part does is in its ow
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import trio
@@ -129,8 +129,8 @@ class Core:
     certificates: Sequence[Certificate]
     scrubber: Scrubber
     cleaner: Cleaner
-    # Rows of all topics for Metadata, for all who ask at the same time (apis/metadata.py).
-    listing: "Together[tuple[Core, Peer], list[MetadataResponseTopic]]"
+    # Rows of topics by name for Metadata, for all who ask at the same time (apis/metadata.py).
+    listing: "Together[tuple[Core, Iterable[str]], Mapping[str, MetadataResponseTopic]]"
     all_quotas: Quotas
     # None: everybody may do everything.
     authorizer: Authorizer | None = None

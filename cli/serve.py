@@ -206,14 +206,14 @@ def raise_descriptor_limit() -> int | None:
 
     Shells give 1,024 for the sake of select(), which nothing here uses.
 
-    How many there are, also where it gives no more (a filter of system calls, a hard limit above
-    fs.nr_open); None: as many as one likes.
+    How many there are, also where it gives no more (a hard limit above fs.nr_open, a filter of
+    system calls); None: as many as one likes.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except OSError:
+        except (OSError, ValueError):  # CPython makes the second of EPERM and EINVAL
             hard = soft
     return None if hard == resource.RLIM_INFINITY else hard
 

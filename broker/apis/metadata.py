@@ -26,12 +26,13 @@ TOPIC_AUTHORIZATION_FAILED by name, whether it exists or not; asking creates wit
 
 All topics are listed once for all who ask for them at the same time: when a fleet comes back to a
 broker of many topics, that is all that the loop would do.  Whoever comes while they are listed has
-the next list, which knows what was changed before it asked.
+the next list, which knows what was changed before it asked.  Which of them one may know of each
+looks up itself, before: that costs as much, is another's, and is charged to its quota.
 
 May be the first request of a connection (aiokafka to 0.12, kafka-python 2.0), in version 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Final
 from uuid import UUID
@@ -53,7 +54,6 @@ from ..access.authorizer import CREATE, DESCRIBE, TOPIC
 from ..call import Call
 from ..core import Core
 from ..error_map import wire_error
-from ..groups.viewers import viewer_of
 from ..loop.pace import Pace
 from ..peers.peer import Peer
 
@@ -87,7 +87,7 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     topics: list[MetadataResponseTopic] = []
     pace = Pace()
     if asked is None or (call.version == 0 and not asked):
-        topics = await core.listing.call((core, peer))
+        topics = await _all(core, peer, pace)
     else:
         new: dict[str, int] = {}
         room = core.topics.auto_create_room if request.allow_auto_topic_creation else 0
@@ -125,26 +125,36 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     )
 
 
-async def list_all(asked: Sequence[tuple[Core, Peer]]) -> list[list[MetadataResponseTopic]]:
-    """For each who asks the rows of all topics that it may know of, which are not its own: others
-    have the same."""
-    pace = Pace()
-    rows: dict[UUID, MetadataResponseTopic] = {}
-    seen: dict[str, list[MetadataResponseTopic]] = {}
-    viewers = [viewer_of(core.authorizer, peer) for core, peer in asked]
-    for viewer, (core, peer) in zip(viewers, asked, strict=True):
-        if viewer in seen:
-            continue
-        authorizer = core.authorizer
-        seen[viewer] = mine = []
-        for meta in core.topics.all.values():
-            if authorizer is None or authorizer.would_allow(peer, DESCRIBE, TOPIC, meta.name):
-                row = rows.get(meta.topic_id)
-                if row is None:
-                    row = rows[meta.topic_id] = await _topic(core, meta, pace)
-                mine.append(row)
+async def _all(core: Core, peer: Peer, pace: Pace) -> list[MetadataResponseTopic]:
+    """The rows of all topics that may be known of, which others have as well."""
+    authorizer = core.authorizer
+    names: Iterable[str] = core.topics.all
+    if authorizer is not None:
+        names = seen = []
+        for name in core.topics.all:
+            if authorizer.would_allow(peer, DESCRIBE, TOPIC, name):
+                seen.append(name)
             await pace.step()
-    return [seen[viewer] for viewer in viewers]
+    rows = await core.listing.call((core, names))
+    return [rows[name] for name in names if name in rows]
+
+
+async def list_together(
+    asked: Sequence[tuple[Core, Iterable[str]]],
+) -> list[Mapping[str, MetadataResponseTopic]]:
+    """For each who asks the rows of what anybody asks about, by name, of what is there."""
+    pace = Pace()
+    wanted: set[str] = set()
+    for _, names in asked:
+        wanted.update(names)
+        await pace.step()
+    core, _ = asked[0]
+    rows: dict[str, MetadataResponseTopic] = {}
+    for meta in core.topics.all.values():
+        if meta.name in wanted:
+            rows[meta.name] = await _topic(core, meta, pace)
+        await pace.step()
+    return [rows] * len(asked)
 
 
 def _meant(asked: MetadataRequestTopic) -> UUID | str:

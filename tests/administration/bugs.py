@@ -11,7 +11,6 @@ from segbroker.broker.groups.group_offsets import GroupOffsets
 from segbroker.segments.directory.topic_registry import TopicRegistry
 from segbroker.segments.metadata.committed import Offsets, offsets_of
 from segbroker.segments.metadata.metadata_log import MetadataLog
-from segbroker.segments.partition.handler import DiskHandler
 
 
 @dataclass(frozen=True)
@@ -57,19 +56,6 @@ def _id_not_asked() -> Iterator[None]:
         return offsets_of(self._manager.committed, group_id, topic, known)
 
     with patch.object(GroupOffsets, "offsets", offsets):
-        yield
-
-
-@contextmanager
-def _not_synced() -> Iterator[None]:
-    """What a weaker class has left unsynced stays so when the topic becomes of class fsync."""
-    reconfigure = TopicRegistry._reconfigure
-
-    def careless(self: TopicRegistry, handler: DiskHandler, altered: Any) -> None:  # noqa: ANN401
-        with patch.object(DiskHandler, "sync", lambda self: None):
-            reconfigure(self, handler, altered)
-
-    with patch.object(TopicRegistry, "_reconfigure", careless):
         yield
 
 

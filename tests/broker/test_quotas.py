@@ -5,6 +5,7 @@ import itertools
 import math
 import socket
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from trio.testing import MockClock
 from segbroker.broker.access import address_limits
 from segbroker.broker.access import quotas as quotas_module
 from segbroker.broker.access.address_limits import AddressLimits
+from segbroker.broker.access.authorizer import Authorizer
 from segbroker.broker.access.closing_lines import ClosingLines
 from segbroker.broker.access.quota_rules import (
     CONNECTIONS,
@@ -27,11 +29,13 @@ from segbroker.broker.access.quota_rules import (
 from segbroker.broker.access.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
 from segbroker.broker.apis import quota_apis
 from segbroker.broker.configuration.config import InvalidConfig, merge
-from segbroker.broker.connections import watchdog
+from segbroker.broker.connections import connection, watchdog
 from segbroker.broker.connections.login import STRANGERS_REQUESTS_MAX
+from segbroker.broker.peers.peer import Peer
 from segbroker.broker.principal import USER, Principal
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_quotas as messages
+from segbroker.protocol.acls import ResourceType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     ApiVersionsRequest,
@@ -65,7 +69,7 @@ from ..support.wire_client import (
     produce_request,
 )
 from .conftest import Events, manager, serving
-from .guarded import connect_from
+from .guarded import connect_from, filled, guarded
 from .logins import log_in
 from .test_memory_of_waiting import held_opening
 
@@ -255,6 +259,46 @@ async def test_who_has_used_up_its_time_is_told_so_by_the_same_reply() -> None:
             async with connect(broker.address, expected.__name__) as client:
                 reply: Any = await client.ask(request, expected, version)
                 assert reply.throttle_time_ms > 0, expected.__name__
+
+
+async def test_who_lists_the_topics_for_others_pays_for_no_look_at_their_rights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is the same for all is done once, by one of them; what they may see is not the same."""
+    seconds = 0.0
+    would_allow = Authorizer.would_allow
+
+    def looked(self: Authorizer, peer: Peer, operation: int, kind: int, name: str) -> bool:
+        nonlocal seconds
+        seconds += kind == ResourceType.TOPIC
+        return would_allow(self, peer, operation, kind, name)
+
+    throttled: list[int] = []
+
+    async def ask(client: WireClient) -> None:
+        reply = await client.ask(MetadataRequest(topics=None), MetadataResponse, 9)
+        assert [topic.name for topic in reply.topics] == ["t"]
+        throttled.append(reply.throttle_time_ms)
+
+    async with (
+        guarded(super_users="User:ANONYMOUS") as broker,
+        connect(broker.address, None) as admin,
+        AsyncExitStack() as stack,
+    ):
+        await filled(broker)
+        hosts = [f"127.0.0.{number}" for number in range(2, 6)]
+        clients = [
+            await stack.enter_async_context(connect(broker.address, host, source=host))
+            for host in hosts
+        ]
+        assert await alter(admin, {"client-id": None}, request_percentage=100) == 0
+        monkeypatch.setattr(Authorizer, "would_allow", looked)
+        monkeypatch.setattr(connection, "time", SimpleNamespace(perf_counter=lambda: seconds))
+        async with trio.open_nursery() as nursery, broker.core.listing._lock:
+            for client in clients:
+                nursery.start_soon(ask, client)
+            await becomes(lambda: len(broker.core.listing._waiting) == len(clients))
+    assert throttled == [0] * len(clients)
 
 
 async def test_api_versions_is_told_how_long_its_connection_is_not_read() -> None:

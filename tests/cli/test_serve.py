@@ -596,7 +596,7 @@ def test_the_daemon_takes_as_many_descriptors_as_the_system_allows(
     """Refused: by a filter of system calls, or where the hard limit is above fs.nr_open."""
     script = (
         "import resource\n"
-        "def refused(*_): raise PermissionError(1, 'Operation not permitted')\n"
+        "def refused(*_): raise ValueError('not allowed to raise maximum limit')\n"  # EPERM
         f"if {is_refused}: resource.setrlimit = refused\n"
         "from segbroker.cli.main import main; main()\n"
     )

@@ -238,7 +238,11 @@ class View:
             self._complain(f"is handed {what}, and was not handed {skipped}")
 
     def begins_at(self, key: Key, offset: int) -> None:
-        """It begins, or commits, here: at the end, where the group does not stand anywhere."""
+        """It begins, or commits, here: at the end, where the group does not stand anywhere, or
+        where it was sent, which may have been found in another topic of the name."""
+        stretch = self.has.get((key[0], key[2]))
+        if stretch is not None and stretch.is_loose:
+            self.group.passes(key, 0, offset)
         if key not in self.group.stands and self.options["start"] == "end":
             stretch = self.has.get((key[0], key[2]))
             if stretch is None or stretch.next is None:

@@ -29,7 +29,6 @@ from .written import Written
 SESSIONS_END_S: Final = 8.0
 """Behind so long the members of before are none."""
 REST_LIMIT_S: Final = 60.0
-TOPICS_LIMIT_S: Final = 100.0
 
 
 class Run:

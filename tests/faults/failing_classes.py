@@ -80,9 +80,10 @@ WEIGHTS: Final = {
     "again": 1,
     "delete": 1,
     "fail": 4,
-    "amid": 4,
+    "amid": 6,
     "settle": 2,
     "turn": 2,
+    "squeeze": 1,
     "names": 1,
     "full": 1,
     "tick": 6,
@@ -215,6 +216,8 @@ class Case:
         durability = random.choice((*STORED, *STORED, "ephemeral"))
         overrides = {"index.interval.bytes": "4096", "durability": durability}
         overrides["segment.bytes"] = random.choice(SETTINGS["segment.bytes"])
+        if random.random() < 0.2:
+            overrides["retention.records"] = "3"
         if durability == "ephemeral":
             overrides["retention.bytes"] = "100000"
         count = random.choice((1, 1, 2))
@@ -429,12 +432,14 @@ class Case:
         if TOPIC not in self.manager.topics:
             self._create()
         handler = self._any()
-        handler.flushes_on_append = self.random.random() < 0.9
+        flushes = handler.flushes_on_append = self.random.random() < 0.8
         try:
             for _ in range(self.random.choice((1, 1, 3))):
                 self._send(handler)
         finally:
             handler.flushes_on_append = True
+        if not flushes and self.random.random() < 0.5:
+            self._round()  # before anybody has asked for its sync
 
     def _send(self, handler: DiskHandler) -> bool:
         """Whether it is acknowledged at once."""
@@ -520,6 +525,18 @@ class Case:
             self._kill()
         elif draw < 0.6:
             self._settle()
+
+    def _squeeze(self) -> None:
+        """A full disk that takes what overwrites fails a sync as well; then there is room."""
+        self._append()
+        self.disk.full = True
+        for act in (self._append, self._tick):
+            with suppress(StorageError, OSError):
+                act()
+            self.disk.fails, self.disk.error = ("segment_",), errno.ENOSPC
+        self._settle()
+        if self.random.random() < 0.7:
+            self._turn()
 
     def _names(self) -> None:
         self.disk.names_fail = True

@@ -55,13 +55,6 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
-        "what another class left is not reserved any more",
-        "handler",
-        "                self._left = self.ceiling, opened.log_end_offset\n",
-        "",
-        HARNESS,
-    ),
-    Bug(
         "class fsync is left without a sync",
         "topic_registry",
         "        try:\n            handler.sync()\n        except StorageError:  # read-only, what",
@@ -108,13 +101,6 @@ UNDONE: Final = (
         "failing",
         "                old.doubt(cause)  # nor would",
         "                pass  # nor would",
-        HARNESS,
-    ),
-    Bug(
-        "a reservation that failed is remembered beyond what is reserved",
-        "ceilings",
-        "self.renew_at = min(self.durable, (end_offset + self.durable) // 2)",
-        "self.renew_at = max(end_offset, (end_offset + self.durable) // 2)",
         HARNESS,
     ),
     Bug(
@@ -209,13 +195,6 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
-        "a stop behind a failure settles what is not synced",
-        "ending",
-        "        if handler.acks_unsynced and not",
-        "        if False and not",
-        HARNESS,
-    ),
-    Bug(
         "a stop empties the write-ahead log in any case",
         "manager",
         "            self.wal.close(empty=is_durable)\n",
@@ -269,27 +248,6 @@ UNDONE: Final = (
         "failing",
         "(salvage if in_doubt else check_promised)(old, promised)",
         "check_promised(old, promised)",
-        HARNESS,
-    ),
-    Bug(
-        "retention takes what is not acknowledged",
-        "evicting",
-        "evict_due(opened, age_ms, self._owner.high_watermark)",
-        "evict_due(opened, age_ms, 1 << 62)",
-        HARNESS,
-    ),
-    Bug(
-        "behind a failure the barrier is not written",
-        "journaling",
-        "        self._wal.barrier(*self.wal_key, end)\n",
-        "",
-        HARNESS,
-    ),
-    Bug(
-        "an operator has looked, and nobody writes",
-        "handler",
-        "            self._forgive()\n",
-        "            pass\n",
         HARNESS,
     ),
 )
