@@ -73,14 +73,15 @@ def _over_cap(log: PartitionLog, config: TopicConfig, high_watermark: int) -> in
         return 0
     safe_end = max(high_watermark, log.recovery_point)
     count = 0
+    # How much there is comes first: what is written meanwhile, without a lock, is not counted.
     if config.retention_bytes >= 0:
+        surplus = log.size_bytes - config.retention_bytes
         # Nobody knows how much of a segment that is still written to is in front of that.
-        unsafe = sum(one.size for one in _unsealed(log) if one.next_offset > safe_end)
-        surplus = log.size_bytes - unsafe - config.retention_bytes
+        surplus -= sum(one.size for one in _unsealed(log) if one.next_offset > safe_end)
         count = _count_within(log.sealed.sizes, surplus)
     if config.retention_records >= 0:
-        unsafe = max(0, log.log_end_offset - safe_end)
-        surplus = log.stored_records - unsafe - config.retention_records
+        surplus = log.stored_records - config.retention_records
+        surplus -= max(0, log.log_end_offset - safe_end)
         count = max(count, _count_within(log.sealed.records, surplus))
     return count
 
@@ -109,7 +110,8 @@ def wants_roll(log: PartitionLog, age_ms: int | None) -> bool:
 
 
 def _unsealed(log: PartitionLog) -> Sequence[ActiveSegment]:
-    return (*log.rotating, log.active)
+    """Beside a roll one of them twice, none of them not at all."""
+    return (log.active, *log.rotating)
 
 
 def is_capped(config: TopicConfig) -> bool:

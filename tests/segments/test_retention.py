@@ -12,6 +12,7 @@ from segbroker.segments.directory.unopened import OPENS_MAX, PEEKS_MAX, Unopened
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import remove_tree
 from segbroker.segments.errors import DiskFull, PartitionFull
+from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.metadata.ceilings import Done
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -466,6 +467,33 @@ def test_what_a_power_cut_may_take_is_not_counted(settings: dict[str, int]) -> N
     handler.flush_soon()
     manager.keep_house_now(NOW + DAY)
     assert (handler.log_start_offset, handler.high_watermark) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "total"),
+    [({"retention_records": 2}, "stored_records"), ({"retention_bytes": 400}, "size_bytes")],
+)
+def test_what_is_written_while_retention_looks_is_not_counted(
+    settings: dict[str, int], total: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # | 0 1 | 2     and 3, which nobody has asked to be synced, beside the look
+    disk = MemoryStorage()
+    _, handler = partition_on(disk, 3, **settings)
+    handler.flushes_on_append = False
+    count = getattr(PartitionLog, total).fget
+
+    def written_meanwhile(log: PartitionLog) -> int:
+        if log.log_end_offset == 3:
+            write(handler, 3)
+        stored: int = count(log)
+        return stored
+
+    monkeypatch.setattr(PartitionLog, total, property(written_meanwhile))
+    handler.unlink_soon()
+    monkeypatch.undo()
+    assert (handler.log_start_offset, handler.high_watermark, handler.log_end_offset) == (0, 3, 4)
+    again = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 3), "as many as are to be kept"
 
 
 def test_nothing_goes_by_age_either_that_readers_may_not_see_yet() -> None:
