@@ -405,6 +405,7 @@ class Mount:
         self.random = disk.random
         self.threads = threads
         self.short_writes = short_writes
+        self.unmarked: dict[str, int] = {}
         self.alive = True
         self.serves = False  # a broker's loop runs on it: it may not sync there
         self.is_quick = False  # so that it may sync the WAL, for a lone writer
