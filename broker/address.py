@@ -73,13 +73,14 @@ def is_address(text: str) -> bool:
 
 
 def canonical_host(text: str) -> str:
-    """An address as a socket spells it; what is no address stays as it is."""
+    """An address as a socket spells it, without the zone of a link-local one; what is no address
+    stays as it is."""
     try:
         address = ip_address(text)
     except ValueError:
         return text
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return str(mapped or address)
+    return str(mapped or address).partition("%")[0]
 
 
 def overlap(one: tuple[str, int], other: tuple[str, int]) -> bool:
@@ -96,5 +97,5 @@ def overlap(one: tuple[str, int], other: tuple[str, int]) -> bool:
 
 
 def _listened_at(host: str) -> str:
-    name = host.lower()
-    return "127.0.0.1" if name in _THIS_MACHINE else canonical_host(name)
+    name, *zone = host.lower().partition("%")
+    return "127.0.0.1" if name in _THIS_MACHINE else canonical_host(name) + "".join(zone)

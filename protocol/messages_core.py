@@ -146,6 +146,9 @@ class ProduceResponseRecordError(Message):
 
 
 class LeaderIdAndEpoch(Message):
+    """Who leads now; -1: nobody says.  Beside an error some clients go to any other, were it to a
+    broker that there is not."""
+
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 

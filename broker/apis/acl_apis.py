@@ -342,15 +342,15 @@ def matcher(
         if not number or number not in set(kind):
             raise invalid_request(f"the filter's {what} {number} is unknown")
 
-    if host is not None:
-        host = canonical_host(host)
+    # Also as an earlier version has kept it.
+    hosts = None if host is None else (host, canonical_host(host))
 
     def matches(acl: Acl) -> bool:
         return (
             resource_type in (ResourceType.ANY, acl.resource_type)
             and _is_about(acl, name, pattern_type)
             and principal in (None, acl.principal)
-            and host in (None, acl.host)
+            and (hosts is None or acl.host in hosts)
             and operation in (Operation.ANY, acl.operation)
             and permission in (Permission.ANY, acl.permission)
         )

@@ -79,5 +79,5 @@ def _row(index: int, outcome: Outcome) -> ShareAcknowledgeResponsePartition:
         partition_index=index,
         error_code=outcome.code,
         error_message=outcome.message,
-        current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+        current_leader=LeaderIdAndEpoch(),
     )

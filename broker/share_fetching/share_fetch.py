@@ -439,7 +439,7 @@ class _ShareFetching:
         live.partition.fetched_bytes += len(records)
         self._rows[live.place] = ShareFetchResponsePartition(
             partition_index=live.key.partition,
-            current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+            current_leader=LeaderIdAndEpoch(),
             records=records,
             acquired_records=[
                 ShareFetchResponseAcquiredRecords(
@@ -505,7 +505,7 @@ def _row(index: int, code: ErrorCode, message: str | None) -> ShareFetchResponse
         partition_index=index,
         error_code=code,
         error_message=message,
-        current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+        current_leader=LeaderIdAndEpoch(),
         records=b"",
         acquired_records=[],
     )

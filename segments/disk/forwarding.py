@@ -12,6 +12,10 @@ class ForwardingStorage:
         self.beneath = beneath
         """The disk that does it."""
 
+    @property
+    def unmarked(self) -> dict[str, int]:
+        return self.beneath.unmarked
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:
         return self.beneath.open(path, create=create, read_only=read_only)
 

@@ -26,6 +26,12 @@ class InPlaceStorage(ForwardingStorage):
         self._root = root
         self.held: StorageLock | None = None
         """Of LOCK, while the directory is open."""
+        self._unmarked: dict[str, int] = {}
+
+    @property
+    def unmarked(self) -> dict[str, int]:
+        """Of this process, not of the disk: the next one knows nothing of it."""
+        return self._unmarked
 
     @property
     def why_gone(self) -> str | None:

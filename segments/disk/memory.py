@@ -127,6 +127,7 @@ class MemoryStorage:
         self._locks: set[str] = set()
         self._seed = seed
         self._boot = 1
+        self.unmarked: dict[str, int] = {}
 
     # The port
 

@@ -243,6 +243,7 @@ class PosixStorage:
 
     def __init__(self) -> None:
         self._platform = Platform()
+        self.unmarked: dict[str, int] = {}
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)

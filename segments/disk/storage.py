@@ -115,6 +115,12 @@ class StorageLock(Protocol):
 class Storage(Protocol):
     """One disk."""
 
+    @property
+    def unmarked(self) -> dict[str, int]:
+        """What it had no room to be told, by the path of the mark that is missing: this process
+        alone knows (files/unsynced.py)."""
+        ...
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:
         """Open a file; with `create` make it if it is not there.  Never empties one."""
         ...

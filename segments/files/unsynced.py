@@ -8,6 +8,8 @@ tells so once: who comes next sees nothing of it.  The mark itself is not synced
 machine is up it is there, and a power cut takes what is in doubt together with the mark, or leaves
 what a start can do without.
 
+Where the disk takes no mark, this process goes by what the mark would have said (`unmarked`).
+
 It says where the log ended, so that the next process knows what it should find: of what was
 acknowledged before its sync nothing else speaks (ceilings.py).
 
@@ -42,22 +44,27 @@ class Unmarked(OSError):
 def mark_unsynced(storage: Storage, paths: LogPaths, end_offset: int = 0) -> bool:
     """A sync of this log has failed, which ended here; whether the mark says so.  Raises nothing:
     where the disk takes no mark either, only this process knows."""
+    end_offset = max(end_offset, storage.unmarked.get(paths.unsynced, 0))
     try:
-        known = read_unsynced(storage, paths)
+        known = _read(storage, paths)
         end_offset = max(end_offset, -1 if known is None else known)
         if end_offset != known:
             _write(storage, paths, end_offset)
     except OSError as exc:
         log.warning("failed_sync_not_marked", path=paths.folder, error=str(exc))
+        storage.unmarked[paths.unsynced] = end_offset
         return False
+    storage.unmarked.pop(paths.unsynced, None)
     return True
 
 
 def mark_cut(storage: Storage, paths: LogPaths, end_offset: int) -> None:
     """What a marked log has from here on was promised to nobody, and is about to go.  Raises
     nothing: a mark that says more makes a loss that was none."""
+    if storage.unmarked.get(paths.unsynced, 0) > end_offset:
+        storage.unmarked[paths.unsynced] = end_offset
     try:
-        if (read_unsynced(storage, paths) or 0) > end_offset:
+        if (_read(storage, paths) or 0) > end_offset:
             _write(storage, paths, end_offset)
     except OSError as exc:
         log.warning("failed_sync_not_marked", path=paths.folder, error=str(exc))
@@ -105,6 +112,12 @@ def make_dir_or_mark(storage: Storage, paths: LogPaths, path: str) -> None:
 def read_unsynced(storage: Storage, paths: LogPaths) -> int | None:
     """Where the log ended when a sync of it failed, if nobody has made it anew since; None: no sync
     has failed.  Raises OSError."""
+    known, alone = _read(storage, paths), storage.unmarked.get(paths.unsynced)
+    return known if alone is None else max(known or 0, alone)
+
+
+def _read(storage: Storage, paths: LogPaths) -> int | None:
+    """What the mark says; None: there is none.  Raises OSError."""
     try:
         content = bytes(read_file(storage, paths.unsynced))
     except FileNotFoundError:
@@ -115,5 +128,6 @@ def read_unsynced(storage: Storage, paths: LogPaths) -> int | None:
 
 def settle_unsynced(storage: Storage, paths: LogPaths) -> None:
     """All of it is in new files, under new names, and synced.  Raises OSError."""
+    storage.unmarked.pop(paths.unsynced, None)
     if storage.exists(paths.unsynced):
         storage.unlink(paths.unsynced)

@@ -278,10 +278,7 @@ class FailingPartition(PartitionView, ABC):
             cause = exc.__cause__
             if isinstance(cause, Unmarked):
                 self._doubt_end()  # the next process would not know
-                old.doubt(cause)  # nor would the next opening, by a mark
-            elif (
-                opened is None and isinstance(cause, OSError) and cause.errno not in PASSING_ERRNOS
-            ):
+            if opened is None and isinstance(cause, OSError) and cause.errno not in PASSING_ERRNOS:
                 old.doubt(cause)
             else:
                 old.manifest.look_again()

@@ -65,6 +65,7 @@ def test_an_address_has_one_spelling(told: str, plain: str) -> None:
         ("2001:DB8:0:0::1", "2001:db8::1"),
         ("::ffff:10.0.0.1", "10.0.0.1"),
         ("10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80::1"),  # a socket does not name the zone beside it
     ],
 )
 def test_a_rule_or_a_limit_is_about_an_address_however_it_is_written(

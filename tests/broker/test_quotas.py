@@ -917,6 +917,8 @@ async def test_an_address_has_one_spelling_whatever_it_is_called() -> None:
             assert await describe(client, ("ip", 0, name)) == found
         assert await alter(client, {"ip": "2001:DB8::0:1"}, connection_creation_rate=1) == 0
         assert await describe(client, ("ip", 0, "2001:db8::1"))
+        assert await alter(client, {"ip": "fe80::1%eth0"}, connection_creation_rate=1) == 0
+        assert await describe(client, ("ip", 0, "fe80::1"))
         for name in (plain, mapped):
             assert await alter(client, {"ip": plain}, connection_creation_rate=3) == 0
             assert await alter(client, {"ip": name}, connection_creation_rate=None) == 0

@@ -109,7 +109,11 @@ async def test_rules_are_found_by_the_address_and_the_operation_that_they_name()
             rule(READ, TOPIC, "t", host="::1"),
             rule(READ, TOPIC, "t", host="10.0.0.1"),
             rule(ALL, TOPIC, "t", host="10.0.0.2"),
+            rule(READ, TOPIC, "t", host="fe80::1"),
+            rule(READ, TOPIC, "t", host="fe80::2%eth0"),  # as 0.5.10 kept it
         )
+        assert await deleted(alice, host_filter="fe80::1%eth0") == 1
+        assert await deleted(alice, host_filter="fe80::2%eth0") == 1
         assert await deleted(alice, operation=ALL) == 1
         assert await deleted(alice, host_filter="0:0::0001") == 1
         assert await deleted(alice, host_filter="::ffff:10.0.0.1") == 1

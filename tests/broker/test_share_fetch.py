@@ -127,6 +127,25 @@ async def test_two_members_share_a_partition() -> None:
         assert [(g.offset, g.deliveries) for g in await two.fetch()] == [(0, 2)]
 
 
+async def test_no_answer_sends_a_client_to_another_broker() -> None:
+    # franz-go goes to whom it is told of beside an error, and fetched from the partition no more.
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"a", b"b")
+        one = await sharing(client)
+        await one.fetch(0)
+        asked = one.saying({0: [(0, 0, [ACCEPT])], 1: [(0, 0, [ACCEPT])]})
+        said = await client.ask(asked, ShareAcknowledgeResponse, VERSION)
+        one.epoch += 1
+        await one.fetch(1, said={0: [(1, 1, [RELEASE])]})
+        told = [(row.error_code, row.current_leader) for row in said.responses[0].partitions]
+        told += [(one.rows[n].error_code, one.rows[n].current_leader) for n in range(2)]
+        assert [(ErrorCode.of(code), leader.leader_id) for code, leader in told] == [
+            (ErrorCode.NONE, -1),
+            (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        ] * 2
+
+
 async def test_what_is_released_comes_again_and_is_archived_after_the_last_delivery() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

@@ -157,6 +157,7 @@ def test_two_listeners_that_need_the_same_port_are_a_wrong_setting(
         ("127.0.0.1:9092", "127.0.0.2:9092"),
         ("0.0.0.0:9092", "[::1]:9092"),
         ("0.0.0.0:9092", "127.0.0.1:9093"),
+        ("[fe80::1%eth0]:9092", "[fe80::1%eth1]:9092"),
     ],
 )
 def test_addresses_that_do_not_meet_are_allowed(one: str, other: str) -> None:

@@ -28,6 +28,7 @@ def late_ms_seen(ends_at: int) -> tuple[int | None, int]:
         return look
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 wants it of one frame before it begins
     sys.settrace(look)
     try:
         late_ms = interval.late_ms

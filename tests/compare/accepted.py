@@ -438,6 +438,20 @@ ACCEPTED: Final = (
         ours=121,
     ),
     Accepted(
+        ApiKey.SHARE_FETCH,
+        r"responses\.partitions\.current_leader\..*",
+        "no leader is told: some clients go to any that is, beside an error",
+        theirs=0,
+        ours=-1,
+    ),
+    Accepted(
+        ApiKey.SHARE_ACKNOWLEDGE,
+        r"responses\.partitions\.current_leader\..*",
+        "no leader is told: some clients go to any that is, beside an error",
+        theirs=0,
+        ours=-1,
+    ),
+    Accepted(
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         r"responses\.partitions\.error_code",
         "no group can begin below 0",

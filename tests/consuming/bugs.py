@@ -64,12 +64,12 @@ def _no_offsets(*_: object) -> dict[Any, Any]:
 BUGS: Final = (
     Bug("in hand is past", _replaced(Progress, "gone_past", _in_hand_is_past), 2),
     Bug("begun goes on", _replaced(Progress, "sought", _keeps_what_is_in_hand), 3),
-    Bug("paused goes on", _replaced(Reading, "_may_go_on", _any_may_go_on), 5),
+    Bug("paused goes on", _replaced(Reading, "_may_go_on", _any_may_go_on), 9),
     Bug("nothing is held", _replaced(GroupReading, "_hold", _nothing_is_held), 1),
     Bug("not own", _replaced(Commits, "_check_own", _all_are_own), 23),
     Bug("lost is not told", _replaced(GroupReading, "_to_hear_of", _lost_is_not_told), 1),
     Bug("prefetched stays", _replaced(Fetching, "_discard", _nothing), 2),
     Bug("no last commit", _replaced(Commits, "gone_past", _no_offsets), 8),
     Bug("void news is told", _replaced(Events, "withdraw", _nothing), 2),
-    Bug("loop goes on", _replaced(Progress, "interrupt", _nothing), 5),
+    Bug("loop goes on", _replaced(Progress, "interrupt", _nothing), 52),
 )

@@ -105,9 +105,9 @@ UNDONE: Final = (
     ),
     Bug(
         "an opening that fails without a mark is trusted by the next one",
-        "failing",
-        "                old.doubt(cause)  # nor would",
-        "                pass  # nor would",
+        "unsynced",
+        "        storage.unmarked[paths.unsynced] = end_offset\n        return False\n",
+        "        return False\n",
         HARNESS,
     ),
     Bug(

@@ -675,3 +675,34 @@ def test_what_was_lost_is_found_by_who_opens_a_log_that_the_start_could_not_ask_
     found = offsets_behind(image.after_kill())
     assert found[:3] == [0, 1, 2]
     assert found[3] > 3, "acknowledged for another record"
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+def test_an_opening_by_a_start_whose_failed_sync_left_no_mark_is_not_trusted_by_the_next(
+    durability: str, forgets: bool
+) -> None:
+    disk = Markless(forgets=forgets)
+    _, handler = partition_on(disk, one_segment(durability))
+    for n in range(4):
+        write(handler, n)
+    disk._locks.clear()  # it was killed
+    disk.fails, disk.error = ("_segment_",), errno.ENOSPC
+    disk.meanwhile = lambda: setattr(disk, "fails", ())  # once
+    manager = manager_on(disk)
+    with suppress(StorageError):
+        manager.get_handler("t", 0)
+    assert disk.fails == (), "it was synced"
+    with suppress(StorageError):  # of what is gone no restart in this boot would know
+        manager.get_handler("t", 0)
+    with suppress(ExceptionGroup):
+        manager.close()
+    again = manager_on(disk.after_power_cut())
+    opened = again.get_handler("t", 0)
+    assert opened.log_end_offset >= 4, "no offset is given again"
+    gaps = [row for row in again.report.rows if row.what == "gap"]
+    if durability == "fsync" or not forgets:
+        assert readable(opened) == [0, 1, 2, 3]
+        assert not gaps
+    else:
+        assert gaps, "what is gone is told"
