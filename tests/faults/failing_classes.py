@@ -26,7 +26,12 @@ from uuid import UUID
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.errors import PartitionFull, StorageError, UnknownTopic
+from segbroker.segments.errors import (
+    PartitionDamaged,
+    PartitionFull,
+    StorageError,
+    UnknownTopic,
+)
 from segbroker.segments.metadata.ceilings import IDLE_MS
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import Durability, TopicConfig
@@ -184,13 +189,18 @@ class Case:
                 self._problem("the last record is not acknowledged")
         self._restart(power_cut=self.random.random() < 0.5)
 
-    def _check_followed(self) -> None:
-        """Settings that are stored are in force where nothing fails any more."""
+    def _check_settled(self) -> None:
+        """Where nothing fails any more settings that are stored are in force, and what memory has
+        all of is written to again."""
         for handler in self._handlers():
             config = self.manager.topics[TOPIC].config
             is_followed = (handler.ceiling is None) == (config.durability is Durability.FSYNC)
-            if handler.read_only is None and not (is_followed and handler.config == config):
+            why = handler.read_only
+            if why is None and not (is_followed and handler.config == config):
                 self._problem(f"settings are not followed: {handler.config}, not {config}")
+            is_lost = self.disk.forgets and bool(self.disk.lost)
+            if why is not None and not (is_lost or isinstance(why, PartitionDamaged)):
+                self._problem(f"still read-only: {why}")
 
     # The topic
 
@@ -395,7 +405,7 @@ class Case:
                 self.manager.housekeeping(self.now_ms)
         if TOPIC in self.manager.topics:
             self._find_topic()
-            self._check_followed()
+            self._check_settled()
             if self._is("fsync") and self._is_writable:
                 self._synced(is_settled=True)
 

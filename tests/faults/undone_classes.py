@@ -41,6 +41,13 @@ UNDONE: Final = (
         HARNESS,
     ),
     Bug(
+        "a log that could not be opened again is not tried again",
+        "handler",
+        "            if not self.try_recover(now_ms):\n                self._ask_attention()\n",
+        "            self.try_recover(now_ms)\n",
+        HARNESS,
+    ),
+    Bug(
         "a class that becomes fsync is not synced",
         "topic_registry",
         "            handler.sync()\n            self._resuming.record",
