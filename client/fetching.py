@@ -162,12 +162,19 @@ class Fetching:
     def seek(self, tp: TopicPartition, start: Start, *, read_in_epoch: int | None = None) -> None:
         """Go on at `start`; what was prefetched is dropped.
 
+        An offset is one of the topic that the caller is in, as far as it has heard: if another one
+        came since, it is told so, and goes on at the start of that.
+
         `read_in_epoch`: all below was read; as the `epoch` of `add_read`.
         """
         if self.subscription.is_early(tp):
             self.subscription.early.seek(*tp, start)
             return
         state = self.state(tp)
+        is_by_offset = isinstance(start, int) and is_offset(start)
+        if is_by_offset and read_in_epoch is None and state.topics_ahead_count:
+            self.go_back(tp, start)
+            return
         for other in self.prefetched.states():
             if other.tp == tp:  # of a topic that is gone, too
                 self._discard(other)
