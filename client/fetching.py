@@ -171,8 +171,8 @@ class Fetching:
             self.subscription.early.seek(*tp, start)
             return
         state = self.state(tp)
-        is_by_offset = isinstance(start, int) and is_offset(start)
-        if is_by_offset and read_in_epoch is None and state.topics_ahead_count:
+        is_told_all = not state.topics_ahead_count or read_in_epoch is not None
+        if not is_told_all and isinstance(start, int) and is_offset(start):
             self.go_back(tp, start)
             return
         for other in self.prefetched.states():
