@@ -162,12 +162,19 @@ class Fetching:
     def seek(self, tp: TopicPartition, start: Start, *, read_in_epoch: int | None = None) -> None:
         """Go on at `start`; what was prefetched is dropped.
 
+        An offset is one of the topic that the caller is in, as far as it has heard: if another one
+        came since, it is told so, and goes on at the start of that.
+
         `read_in_epoch`: all below was read; as the `epoch` of `add_read`.
         """
         if self.subscription.is_early(tp):
             self.subscription.early.seek(*tp, start)
             return
         state = self.state(tp)
+        is_told_all = not state.topics_ahead_count or read_in_epoch is not None
+        if not is_told_all and isinstance(start, int) and is_offset(start):
+            self.go_back(tp, start)
+            return
         for other in self.prefetched.states():
             if other.tp == tp:  # of a topic that is gone, too
                 self._discard(other)

@@ -439,6 +439,26 @@ def test_a_recreated_topic_is_raised_once() -> None:
     assert setting.read(20) == list(range(20))
 
 
+def test_an_offset_that_is_sought_before_the_caller_has_heard_is_of_the_old_topic() -> None:
+    setting = Setting(on_gap="yield")
+    assert setting.read_from(0, 100) == list(range(100))
+    setting.partition = setting.fill(2)
+    setting.refresh()
+    setting.reader.fetching.seek(A, 10)
+    assert setting.reader.fetching.state(A).position == 10
+    assert setting.read(1) == [Gap("a", 0, 10, 100, "recreated")]
+    assert setting.read(20) == list(range(20))
+
+
+def test_the_start_that_is_sought_is_that_of_the_topic_there_is() -> None:
+    setting = Setting(on_gap="yield")
+    assert setting.read_from(0, 100) == list(range(100))
+    setting.partition = setting.fill(2)
+    setting.refresh()
+    setting.reader.fetching.seek(A, "start")
+    assert setting.read(20) == list(range(20))
+
+
 def test_what_was_prefetched_of_the_old_topic_comes_before_the_new_one() -> None:
     setting = Setting(on_gap="yield")
     assert setting.read_from(0, 10) == list(range(10))

@@ -53,6 +53,10 @@ def _lost_is_not_told(self: GroupReading, partitions: Any) -> set[Any]:  # noqa:
     return set()
 
 
+def _told_again(self: Events) -> set[Any]:
+    return set()
+
+
 def _nothing(*_: object, **__: object) -> None:
     """It is not done."""
 
@@ -72,4 +76,5 @@ BUGS: Final = (
     Bug("no last commit", _replaced(Commits, "gone_past", _no_offsets), 8),
     Bug("void news is told", _replaced(Events, "withdraw", _nothing), 2),
     Bug("loop goes on", _replaced(Progress, "interrupt", _nothing), 52),
+    Bug("told again", _replaced(Events, "being_told_gone", _told_again), 41),
 )

@@ -72,7 +72,7 @@ class Group:
         self.world.trace("commits", name, key, offset)
         if (key, offset) == view.foreign:
             self.world.violation(f"{name} commits {offset} of {key}, which is not its own")
-        view.begins_at(key, offset)
+        view.begins_at(topic, key, offset)
         view.may_reset(topic, key, self.stands.get(key, 0), offset)
         missing = self.missing(topic, partition, offset, committed=view.committed)
         if missing is not None:
@@ -104,7 +104,9 @@ class Stretch:
     next: int | None = None
     """Where it goes on; None: where the group stands."""
     is_loose: bool = False
-    """It was sent somewhere that is not known."""
+    """It was sent somewhere, and where it came to is not known."""
+    sought: int = 0
+    """While it is loose: so far it may pass over records."""
     is_told: bool = False
     """That the topic is another."""
     is_paused: bool = False
@@ -125,6 +127,8 @@ class View:
     """Of all that it was ever handed."""
     foreign: tuple[Key, int] | None = None
     """What it asks to be committed, and has not."""
+    _left: dict[Place, Stretch] = field(default_factory=dict)
+    """What it had last: of that its last commit comes when it was told that it goes."""
 
     def __post_init__(self) -> None:
         self.group.views[self.name] = self
@@ -155,7 +159,8 @@ class View:
             self._world.trace(how, self.name, *tp)
             if tp not in self.has:
                 self._complain(f"is told that {tp} is {how}, which it has not")
-            self.has.pop((tp[0], tp[1]), None)
+            if (stretch := self.has.pop((tp[0], tp[1]), None)) is not None:
+                self._left[tp[0], tp[1]] = stretch
 
     def told_gap(self, tp: Place, reason: str) -> None:
         """That records are not there."""
@@ -212,8 +217,13 @@ class View:
     def _goes_on(self, stretch: Stretch, topic: Topic, key: Key, offset: int, what: str) -> None:
         partition = key[2]
         if stretch.is_loose:
-            self.group.passes(key, 0, offset)
+            self._lands(stretch, topic, key, offset)
             self._goes_down(key, offset)
+            missing = self.group.missing(
+                topic, partition, offset, committed=self.committed, low=stretch.sought
+            )
+            if missing is not None:
+                self._complain(f"is handed {what}, behind {stretch.sought}, without {missing}")
             return
         was = stretch.topic
         if was is not None and was is not topic:
@@ -223,7 +233,7 @@ class View:
                 self._complain(f"is handed {what} of another topic, and was not told so")
             stretch.next = 0
         if stretch.next is None:
-            self.begins_at(key, offset)
+            self.begins_at(topic, key, offset)
             self.may_reset(topic, key, self.group.stands.get(key, 0), offset)
             missing = self.group.missing(topic, partition, offset, committed=self.committed)
             if missing is not None:
@@ -237,16 +247,22 @@ class View:
         if (skipped := next(due, None)) is not None:
             self._complain(f"is handed {what}, and was not handed {skipped}")
 
-    def begins_at(self, key: Key, offset: int) -> None:
+    def begins_at(self, topic: Topic, key: Key, offset: int) -> None:
         """It begins, or commits, here: at the end, where the group does not stand anywhere, or
         where it was sent, which may have been found in another topic of the name."""
-        stretch = self.has.get((key[0], key[2]))
+        place = key[0], key[2]
+        stretch = self.has.get(place) or self._left.get(place)
         if stretch is not None and stretch.is_loose:
-            self.group.passes(key, 0, offset)
+            self._lands(stretch, topic, key, offset)
         if key not in self.group.stands and self.options["start"] == "end":
             stretch = self.has.get((key[0], key[2]))
             if stretch is None or stretch.next is None:
                 self.group.passes(key, 0, offset)
+
+    def _lands(self, stretch: Stretch, topic: Topic, key: Key, offset: int) -> None:
+        """Where it was sent it has come to this: what it passes over is no more than it asked."""
+        if not self.may_reset(topic, key, stretch.sought, offset):
+            self.group.passes(key, 0, min(offset, stretch.sought))
 
     def may_reset(self, topic: Topic, key: Key, was: int, offset: int) -> bool:
         """It was below the start of the log, and goes on at its end: whether that may be."""
@@ -292,15 +308,19 @@ class View:
             if (stretch := self.has.get((tp[0], tp[1]))) is not None:
                 stretch.is_paused = is_so
 
-    def seeks(self, tp: Place, to: int | None) -> None:
-        """It goes on there; None: somewhere."""
+    def seeks(self, tp: Place, to: int, *, is_sure: bool = False) -> None:
+        """It goes on there, is_sure: for sure; else in a topic, or at an offset, that is not known,
+        and passes over what is below `to` at most."""
         stretch = self.has[tp]
         key = self.key_of(tp)
-        self._world.trace("seeks", self.name, *tp, to)
-        stretch.is_loose, stretch.next = to is None, to
+        self._world.trace("seeks", self.name, *tp, to, is_sure)
+        # What was on its way to be committed when it was sent elsewhere once more may come yet.
+        stretch.sought = max(to, stretch.sought if stretch.is_loose else 0)
+        stretch.is_loose, stretch.next = not is_sure, to if is_sure else None
         if key is not None:
-            self._goes_down(key, to or 0)
-            self.group.passes(key, 0, END if to is None else to)
+            self._goes_down(key, to if is_sure else 0)
+            if is_sure:
+                self.group.passes(key, 0, to)
         # What it had in hand of it, it has done.
         self.processes(lambda of, _: of == key)
 

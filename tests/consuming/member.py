@@ -13,7 +13,7 @@ from segbroker.client.errors import ClosedError, GapError, SegbrokerError
 
 from ..simulation.clients import BOOTSTRAP, raise_others
 from ..simulation.world import EPOCH_MS
-from .judge import Group, Key, View
+from .judge import END, Group, Key, View
 from .plan import TOPICS, Act, Life
 from .written import Place
 
@@ -290,21 +290,21 @@ class MemberLife:
             self.group.beyond.add(key)
         is_sure = key is not None and topic is not None and key[1] == topic.ordinal
         is_sure = is_sure and topic is not None and topic.trimmed.get(tp[1], 0) == 0
-        self.view.seeks(tp, to if is_sure and to < highest else None)
+        self.view.seeks(tp, to, is_sure=is_sure and to < highest)
 
     async def _seek_bound(self, random: Random) -> None:
         tp, _, _ = self._somewhere(random)
         if tp is not None:
             to = random.choice(("start", "end", -2))
             self.consumer.seek(*tp, to)
-            self.view.seeks(tp, None)
+            self.view.seeks(tp, 0 if to == "start" else END)
 
     async def _seek_time(self, random: Random) -> None:
         tp, _, _ = self._somewhere(random)
         if tp is not None:
             at_ms = EPOCH_MS + random.uniform(0, 1000 * trio.current_time())
             self.consumer.seek(*tp, datetime.fromtimestamp(at_ms / 1000, UTC))
-            self.view.seeks(tp, None)
+            self.view.seeks(tp, END)
 
     async def _pause(self, random: Random) -> None:
         tp, _, _ = self._somewhere(random)

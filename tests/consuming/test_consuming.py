@@ -12,7 +12,7 @@ SOAK = "tests.soak.consuming"
 
 @pytest.mark.timeout(900)
 def test_members_of_a_group_skip_nothing_and_commit_what_was_processed() -> None:
-    run = done(SOAK, "--seeds", share("1", "200"), "--seconds", "800")
+    run = done(SOAK, "--seeds", share("1", "150"), "--seconds", "800")
     assert run.returncode == 0, run.stdout + run.stderr
 
 
