@@ -229,6 +229,8 @@ class Commits:
         since: int,
         topic_ids: TopicIds,
         last_as: GroupMetadata | None = None,
+        *,
+        is_of_all: bool = False,
     ) -> Call[None]:
         done = Completion[None]()
         self._queue.append(done)
@@ -236,13 +238,13 @@ class Commits:
             while (first := self._queue[0]) is not done:
                 yield Until(first)
             made = self._made
-            left = {
+            left: Offsets = {
                 tp: stands
                 for tp, stands in offsets.items()
                 if made.get(tp, 0) < number and not self._is_another(tp, topic_ids)
             }
             if last_as is None:
-                self._check_own(left, since)
+                left = self._own(left, since, is_of_all=is_of_all)
             coordinator = self._membership.coordinator
             yield from commit_offsets(coordinator, last_as or self._member(), left, topic_ids)
             made.update(dict.fromkeys(left, number))
@@ -254,11 +256,23 @@ class Commits:
             self._queue.remove(done)
             done.resolve(None)
 
-    def _check_own(self, offsets: Offsets, since: int) -> None:
-        """Raise IllegalGeneration for what is not the member's, or was not for a while since then:
-        another may have gone further there."""
+    def _own(self, offsets: Offsets, since: int, *, is_of_all: bool) -> Offsets:
+        """Those that are the member's, and were all the while since then: of others somebody else
+        may have gone further.
+
+        is_of_all: what went in order is left out, as where it had gone before; it had a last commit
+        of its own.  Raises IllegalGeneration for it else, and for what was lost.
+        """
         owned, gone = self._owned, self._gone
-        _refuse({tp for tp in offsets if tp not in owned or gone.get(tp, 0) > since})
+        others = {tp for tp in offsets if tp not in owned or gone.get(tp, 0) > since}
+        if not is_of_all:
+            _refuse(others)
+        elif others:
+            self._refuse_lost()
+        return {tp: stands for tp, stands in offsets.items() if tp not in others}
+
+    def _refuse_lost(self) -> None:
+        _refuse(() if self._lost is None else (self._lost,))
 
     def _note(self, offsets: Offsets) -> None:
         if offsets:
@@ -281,8 +295,9 @@ class Commits:
 
     def _asked_for(self, offsets: Offsets | None, number: int, since: int) -> Call[None]:
         states = self._fetching.states
+        is_of_all = offsets is None
         if offsets is None:
-            _refuse(() if self._lost is None else (self._lost,))
+            self._refuse_lost()
             self._progress.acknowledge(
                 [s for s in states.values() if s.position is not None and not s.topics_ahead_count]
             )
@@ -295,11 +310,10 @@ class Commits:
                     self._progress.acknowledge_below(states[tp], stands.offset)
         topic_ids = self.topics_of(offsets)
         backoff = self._engine.backoff()
-        while offsets:
-            self._check_own(offsets, since)
+        while offsets := self._own(offsets, since, is_of_all=is_of_all):
             generation = self._membership.generation
             try:
-                yield from self._try(offsets, number, since, topic_ids)
+                yield from self._try(offsets, number, since, topic_ids, is_of_all=is_of_all)
             except IllegalGeneration:
                 # It was on its way while the member went on to the next generation, in which these
                 # may be its own as well.

@@ -45,8 +45,9 @@ def _nothing_is_held(self: GroupReading, partitions: Any, is_held: bool) -> None
         self._fetching.notify()
 
 
-def _all_are_own(self: Commits, offsets: Any, since: int) -> None:  # noqa: ANN401
+def _all_are_own(self: Commits, offsets: Any, since: int, *, is_of_all: bool) -> Any:  # noqa: ANN401
     """Whoever has a partition by now."""
+    return offsets
 
 
 def _lost_is_not_told(self: GroupReading, partitions: Any) -> set[Any]:  # noqa: ANN401
@@ -70,7 +71,7 @@ BUGS: Final = (
     Bug("begun goes on", _replaced(Progress, "sought", _keeps_what_is_in_hand), 3),
     Bug("paused goes on", _replaced(Reading, "_may_go_on", _any_may_go_on), 9),
     Bug("nothing is held", _replaced(GroupReading, "_hold", _nothing_is_held), 1),
-    Bug("not own", _replaced(Commits, "_check_own", _all_are_own), 23),
+    Bug("not own", _replaced(Commits, "_own", _all_are_own), 23),
     Bug("lost is not told", _replaced(GroupReading, "_to_hear_of", _lost_is_not_told), 1),
     Bug("prefetched stays", _replaced(Fetching, "_discard", _nothing), 2),
     Bug("no last commit", _replaced(Commits, "gone_past", _no_offsets), 8),
