@@ -1,7 +1,7 @@
 """What a block device was told to do, and the disks that a power cut may leave of that.
 
     log     entry*
-    entry   u8 kind | u64 monotonic time, ns | u64 position | u32 length | bytes      big endian
+    entry   u8 kind | u64 position | u32 length | bytes      big endian
             kind 1: a write; kind 2: a flush of the write cache, without bytes
 
 A device with a volatile write cache promises of a flush that all writes told as done before it are
@@ -19,7 +19,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 SECTOR: Final = 512
-_HEAD: Final = struct.Struct(">BQQI")
+_HEAD: Final = struct.Struct(">BQI")
 
 
 class Kind(IntEnum):
@@ -33,15 +33,14 @@ class Entry(NamedTuple):
     """One thing that the device was told; `end` is where it ends in the log."""
 
     kind: Kind
-    time_ns: int
     position: int
     data: bytes
     end: int
 
 
-def encode(kind: Kind, time_ns: int, position: int = 0, data: bytes = b"") -> bytes:
+def encode(kind: Kind, position: int = 0, data: bytes = b"") -> bytes:
     """An entry as it is in the log."""
-    return _HEAD.pack(kind, time_ns, position, len(data)) + data
+    return _HEAD.pack(kind, position, len(data)) + data
 
 
 def entries(log: Path) -> Iterator[Entry]:
@@ -49,12 +48,12 @@ def entries(log: Path) -> Iterator[Entry]:
     end = 0
     with log.open("rb") as file:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
-            kind, time_ns, position, length = _HEAD.unpack(head)
+            kind, position, length = _HEAD.unpack(head)
             data = file.read(length)
             if len(data) < length:
                 return
             end += _HEAD.size + length
-            yield Entry(Kind(kind), time_ns, position, data, end)
+            yield Entry(Kind(kind), position, data, end)
 
 
 class Survivor:

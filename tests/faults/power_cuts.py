@@ -141,7 +141,6 @@ class Life:
     folder: Path
     sends: list[Sends]
     looks: list[Look]
-    port: str
 
 
 def live(
@@ -170,7 +169,7 @@ def live(
                 worker.finish(PATIENCE_S)
             problems = [problem for worker in workers for problem in worker.problems]
             assert not problems, problems
-    return Life(kind, folder, [writer.sends for writer in writers], looks, listen)
+    return Life(kind, folder, [writer.sends for writer in writers], looks)
 
 
 def _looks(log: Path, writers: list[Writing], deeds: Deeds, seconds: float) -> Iterator[Look]:

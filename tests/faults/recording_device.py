@@ -12,7 +12,6 @@ import errno
 import os
 import stat
 import sys
-import time
 
 import pyfuse3
 import trio
@@ -61,11 +60,11 @@ class Recording(pyfuse3.Operations):  # type: ignore[misc]
         return os.pread(self._content, size, off)
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        self._log.write(encode(Kind.WRITE, time.monotonic_ns(), off, buf))
+        self._log.write(encode(Kind.WRITE, off, buf))
         return os.pwrite(self._content, buf, off)
 
     async def fsync(self, fh: int, datasync: bool) -> None:
-        self._log.write(encode(Kind.FLUSH, time.monotonic_ns()))
+        self._log.write(encode(Kind.FLUSH))
 
     async def flush(self, fh: int) -> None:
         pass

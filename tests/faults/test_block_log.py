@@ -17,11 +17,11 @@ def sector(letter: bytes, count: int = 1) -> bytes:
 def written(log: Path, *what: tuple[int, bytes] | None) -> list[int]:
     """Write a log, None a flush; where each entry ends."""
     with log.open("wb") as file:
-        for number, each in enumerate(what):
+        for each in what:
             if each is None:
-                file.write(encode(Kind.FLUSH, number))
+                file.write(encode(Kind.FLUSH))
             else:
-                file.write(encode(Kind.WRITE, number, each[0] * SECTOR, each[1]))
+                file.write(encode(Kind.WRITE, each[0] * SECTOR, each[1]))
     return [entry.end for entry in entries(log)]
 
 
