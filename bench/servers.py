@@ -50,15 +50,19 @@ def installed() -> dict[str, str]:
 
 @contextmanager
 def segbroker(
-    *flags: str, data: Path | None = None, program: Sequence[str] = ("-m", "segbroker.cli")
+    *flags: str,
+    data: Path | None = None,
+    program: Sequence[str] = ("-m", "segbroker.cli"),
+    interpreter: str = sys.executable,
 ) -> Iterator[Server]:
     """The daemon on a free port, with a temporary data directory unless one is given.
 
     program: what the interpreter is given to run, where it is not the command as installed.
+    interpreter: of another virtual environment, where another version is installed.
     """
     with tempfile.TemporaryDirectory(prefix="segbroker-bench-") as folder:
         root = data or Path(folder, "data")
-        command = [sys.executable, *program, "serve"]
+        command = [interpreter, *program, "serve"]
         command += ["--data", str(root), "--listen", "127.0.0.1:0", *flags]
         log = Path(folder, "log")
         with log.open("w") as sink:
