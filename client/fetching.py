@@ -45,7 +45,7 @@ from .fetch_lanes import FetchLanes
 from .fetch_replies import Asked, FetchReplies
 from .holding import Holding
 from .log_changes import LogChanges
-from .prefetched import GO_ON, Prefetched
+from .prefetched import GO_ON, About, Prefetched
 from .records import TopicPartition
 from .settings import ConsumerSettings
 from .spoken import Reply
@@ -143,6 +143,7 @@ class Fetching:
         self.subscription.choose((), start)
         self._starts.is_named = True
         self._keep(set(wanted).__contains__)
+        self.prefetched.forget_topics(topics)
         self.engine.cluster.want(topics)
         self._add(wanted, start)
 
@@ -152,6 +153,7 @@ class Fetching:
         self.subscription.choose(topics, start)
         self._starts.is_named = False
         self._keep(lambda tp: tp.topic in self.subscription.topics)
+        self.prefetched.forget_topics(self.subscription.topics)
         self.engine.cluster.want(topics)
         self.subscription.take_in_partitions()
         self._wake_by(0)
@@ -347,8 +349,8 @@ class Fetching:
             changed, self._changed = self._changed, None
             changed.resolve(None)
 
-    def fail(self, error: SegbrokerError, state: PartitionState | None = None) -> None:
-        self.prefetched.fail(error, state)
+    def fail(self, error: SegbrokerError, about: About | None = None) -> None:
+        self.prefetched.fail(error, about)
         self.notify()
 
     # Assignment.
@@ -408,7 +410,7 @@ class Fetching:
             view = self.engine.cluster.topics.get(topic)
             if view is not None and view.is_settled and not view.partition_count:
                 assert view.error is not None, "settled without partitions is an error"
-                self.fail(view.error)
+                self.fail(view.error, topic)
         for state in list(self.states.values()):
             self._notice_topic_id(state)
         self._wake_by(0)
@@ -431,7 +433,8 @@ class Fetching:
             if not self.subscription.topics:
                 topic, partition = state.tp
                 why = "its topic was made again, with fewer partitions"
-                self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone: {why}"))
+                gone = UnknownTopicOrPartition(f"{topic}-{partition} is gone: {why}")
+                self.fail(gone, topic)
 
     def _found(self) -> None:
         self.notify()

@@ -170,6 +170,7 @@ class GroupReading:
 
     def _topics_changed(self) -> None:
         self._starts.subscribed(self._topics.names)
+        self._fetching.prefetched.forget_topics(self._topics.names)
         self.membership.rejoin("other topics are wanted")
         self.membership.enter()
         self._wake_by(0)

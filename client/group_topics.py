@@ -1,6 +1,7 @@
 """What a member subscribes to: topics by name, or all whose whole name a pattern matches.
 
-names      one that is not there, or not any more, is an error, said once
+names      one that is not there, or not any more, is an error, said once, and again where it is
+           chosen anew
 pattern    looked for every metadata_max_age_ms; one that comes or goes is another subscription.
            Where more match than a client works with, that is an error, and what was chosen stays.
            That nobody says which there are, for api_timeout_ms, is an error: a member that knows
@@ -30,11 +31,12 @@ class GroupTopics:
         engine: Engine,
         *,
         changed: Callable[[], object],
-        missing: Callable[[SegbrokerError], object],
+        missing: Callable[[SegbrokerError, str], object],
         known: Callable[[], object] = lambda: None,
     ) -> None:
         """`changed` when the subscription is another one, `missing` with what a topic lacks, or why
-        nobody says which there are, `known` when it may be known by now what there is."""
+        nobody says which there are, and what that is about: the topic, or the pattern in words;
+        `known` when it may be known by now what there is."""
         self.names: list[str] = []
         self._engine = engine
         self._changed = changed
@@ -70,9 +72,11 @@ class GroupTopics:
     def choose(self, names: Sequence[str]) -> None:
         self._engine.cluster.want(names)  # first: who is refused reads on what he had
         self._pattern = None
+        self._said.intersection_update(names)
         self._set(names)
 
     def match(self, pattern: re.Pattern[str]) -> None:
+        self._said.clear()
         self._pattern = pattern
         self._has_looked = False
         self._due_ms = 0
@@ -93,7 +97,7 @@ class GroupTopics:
         if call.error is not None:
             self._due_ms = self._now_ms + AGAIN_MS
             if self._pattern is not None:
-                self._missing(as_told(call.error))
+                self._missing(as_told(call.error), _about(self._pattern))
             return
         self._due_ms = self._now_ms + self._engine.settings.metadata_max_age_ms
         if self._pattern is None:
@@ -104,7 +108,8 @@ class GroupTopics:
             try:
                 self._engine.cluster.want(names)
             except ValueError as exc:  # there are too many
-                self._missing(SegbrokerError(f"pattern {self._pattern.pattern!r}: {exc}"))
+                about = _about(self._pattern)
+                self._missing(SegbrokerError(f"{about}: {exc}"), about)
             else:
                 self._set(names)
         self._known()
@@ -125,8 +130,13 @@ class GroupTopics:
                 self._said.discard(name)
             elif name not in self._said and view.error is not None:
                 self._said.add(name)
-                self._missing(view.error)
+                self._missing(view.error, name)
         self._known()
+
+
+def _about(pattern: re.Pattern[str]) -> str:
+    """In words, which no topic has for a name."""
+    return f"pattern {pattern.pattern!r}"
 
 
 def _all_topics(engine: Engine) -> Call[list[str]]:

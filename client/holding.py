@@ -12,14 +12,15 @@ from typing import Protocol
 from .assigned import PartitionState
 from .engine import Engine
 from .errors import SegbrokerError
+from .prefetched import About
 from .records import TopicPartition
 from .unserved import Unserved
 
 
 class Fail(Protocol):
-    """Tell the caller of an error, of one partition or of all."""
+    """Tell the caller of an error, and what it is about; None: of all."""
 
-    def __call__(self, error: SegbrokerError, state: PartitionState | None = None) -> None: ...
+    def __call__(self, error: SegbrokerError, about: About | None = None) -> None: ...
 
 
 class Holding:
@@ -85,4 +86,4 @@ class Holding:
         error = whys[0]
         if len(whys) > 1:
             error = type(error)(f"{error}; and {len(whys) - 1} more")
-        self._fail(error)
+        self._fail(error, frozenset(left))

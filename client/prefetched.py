@@ -12,7 +12,8 @@ and in each case `lost_counts` has it.  A range that was deleted on purpose is n
 here: for it the position only moves.
 
 What goes wrong is tried again and goes wrong again, also while the caller is busy for hours, so of
-each partition one error waits: the last.
+each partition, and of each topic, one error waits: the last.  Where the caller reads others, or
+elsewhere, before it has heard, what it asked before does not count, and is not told.
 
 What is paused gives way where it would leave the others no room (0509).  Else it waits beside what
 is ready, so that nobody has to go over it, and goes in front of that when it is resumed (0516).
@@ -33,8 +34,11 @@ from .settings import ConsumerSettings
 
 # Of a damaged batch: it comes again.
 GO_ON = "; it is tried again, until seek() goes behind it"
-# Errors that are of no partition, as long as nobody has asked for those there are.
+# Errors that are of no partition or topic, as long as nobody has asked for those there are.
 ERRORS_COUNT_MAX = 100
+
+About = PartitionState | frozenset[PartitionState] | str
+"""What an error is about: the position in a partition, those in several, or a topic."""
 
 
 class Prefetched:
@@ -45,8 +49,9 @@ class Prefetched:
         self.ready: deque[Fetched] = deque()
         # What `take` has found to be paused, or held: it came before all that is ready.
         self._aside: dict[PartitionState, deque[Fetched]] = {}
-        # What went wrong, by the partition whose position it is about; of none by a number.
-        self.errors: dict[PartitionState | int, SegbrokerError] = {}
+        # What went wrong, by what it is about; of several partitions, or none, by a number.
+        self.errors: dict[PartitionState | str | int, SegbrokerError] = {}
+        self._of_several: dict[int, frozenset[PartitionState]] = {}
         self._number = 0
         self.buffered_bytes = 0
         # When no more than this is left, a fetch that had no room has it; -1: there is none.
@@ -128,13 +133,31 @@ class Prefetched:
             )
         state.fetch_offset = next_offset
 
-    def fail(self, error: SegbrokerError, state: PartitionState | None = None) -> None:
-        """Tell the caller; of a partition the last thing only, where it does not ask for long."""
-        if state is not None:
-            self.errors[state] = error
+    def fail(self, error: SegbrokerError, about: About | None = None) -> None:
+        """Tell the caller; of a partition, or a topic, the last thing only, where it does not ask
+        for long."""
+        if isinstance(about, PartitionState | str):
+            self.errors[about] = error
         elif len(self.errors) < ERRORS_COUNT_MAX:
             self._number += 1
             self.errors[self._number] = error
+            if about is not None:
+                self._of_several[self._number] = about
+
+    def forget_topics(self, kept: Collection[str]) -> None:
+        """Forget what went wrong with other topics."""
+        for key in [key for key in self.errors if isinstance(key, str) and key not in kept]:
+            del self.errors[key]
+
+    def forget_of(self, gone: Collection[PartitionState]) -> None:
+        """Forget what went wrong at positions that are left: of several also where one of them is.
+        What holds of the others comes again."""
+        for state in gone:
+            self.errors.pop(state, None)
+        for number, states in list(self._of_several.items()):
+            if not states.isdisjoint(gone):
+                del self._of_several[number]
+                self.errors.pop(number, None)
 
     def take(self, *, batch_only: bool = False) -> Fetched | None:
         """The next batch with records, or gap, or None; moves the position behind it.
@@ -197,11 +220,13 @@ class Prefetched:
     def raise_error(self) -> None:
         """Raise what went wrong since, once; nothing if nothing did."""
         for key in self.errors:
+            if isinstance(key, int):
+                self._of_several.pop(key, None)
             raise self.errors.pop(key)
 
     def discard(self, state: PartitionState) -> None:
         """Forget what is ready of a partition, and what went wrong at the position it leaves."""
-        self.errors.pop(state, None)
+        self.forget_of((state,))
         self._aside.pop(state, None)
         self.ready = deque(fetched for fetched in self.ready if fetched.state is not state)
         self.buffered_bytes -= state.buffered_bytes

@@ -87,7 +87,8 @@ class ShareReading:
         self.shown: Sequence[ShareRecord | Gap] = ()
         self.lost_counts: dict[TopicPartition, int] = {}
         self._waiting: deque[ShareRecord | Gap] = deque()
-        self._errors: deque[SegbrokerError] = deque()
+        # What went wrong, and with what topic; None: with none.
+        self._errors: deque[tuple[SegbrokerError, str | None]] = deque()
         # What does not hold of what was said.
         self.failures = Failures()
         # Of what was shown that of which something was said.
@@ -132,6 +133,9 @@ class ShareReading:
         self._topics.choose(names)
 
     def _topics_changed(self) -> None:
+        # What went wrong with others does not count any more.
+        kept = (None, *self._topics.names)
+        self._errors = deque(entry for entry in self._errors if entry[1] in kept)
         self.membership.enter()
         self._wake_by(0)
 
@@ -197,7 +201,7 @@ class ShareReading:
         if self.on_failed is None:
             self.failures.raise_all()
         if self._errors:
-            raise self._errors.popleft()
+            raise self._errors.popleft()[0]
         at_ms = now_ms()
         while self._waiting and not self._is_ours(self._waiting[0], at_ms):
             self._waiting.popleft()  # it comes again, perhaps to somebody else
@@ -355,9 +359,9 @@ class ShareReading:
             self.failures.add(failed)
             self.notify()
 
-    def fail(self, error: SegbrokerError) -> None:
+    def fail(self, error: SegbrokerError, topic: str | None = None) -> None:
         if len(self._errors) < ERRORS_COUNT_MAX:
-            self._errors.append(error)
+            self._errors.append((error, topic))
         self.notify()
 
     # The engine's side.

@@ -110,7 +110,7 @@ class StartLookup:
                     self._fail(why, state)
         # Where one goes on in another topic, that may be all that was wrong; else it comes again.
         if error is not None and len(current) == len(asked):
-            self._fail(as_told(error))
+            self._fail(as_told(error), frozenset(asked))
         for state in current:
             # A bounded reading that begins behind its end would end without a word.
             is_beyond = state.stop_offset is not None and state.fetch_offset > state.stop_offset

@@ -35,7 +35,7 @@ class Subscription:
         *,
         add: Callable[[Iterable[TopicPartition], Start], object],
         seek: Callable[[TopicPartition, Start], object],
-        fail: Callable[[SegbrokerError], object],
+        fail: Callable[[SegbrokerError, str | None], object],
     ) -> None:
         """states: what is read, now and later; `add` reads more, `seek` goes elsewhere in it."""
         self.topics: dict[str, Start] = {}
@@ -87,7 +87,7 @@ class Subscription:
             if len(self._states) + len(new) > PARTITIONS_COUNT_MAX:
                 del self.topics[topic]
                 limit = f"a consumer reads at most {PARTITIONS_COUNT_MAX} partitions"
-                self._fail(SegbrokerError(f"topic {topic!r} is not read: {limit}"))
+                self._fail(SegbrokerError(f"topic {topic!r} is not read: {limit}"), topic)
             elif new:
                 # Records of a partition that appeared later were all written since: read them all.
                 is_first = view.partition_count == len(new)
@@ -103,7 +103,7 @@ class Subscription:
             self._states[TopicPartition(topic, partition)].paused = True
         if missing is not None:
             why = f"{topic}-{missing} was sought or paused; the topic has {count} partitions"
-            self._fail(UnknownTopicOrPartition(why))
+            self._fail(UnknownTopicOrPartition(why), topic)
 
     # The engine's side.
 
@@ -127,10 +127,10 @@ class Subscription:
         self._silence.wanted(now_ms)
         if self._silence.is_too_long(now_ms, limit_ms):
             if cluster.is_silent(now_ms, limit_ms // 2):
-                self._fail(self._engine.network.unreachable())
+                self._fail(self._engine.network.unreachable(), None)
             else:
                 why = f"no broker says which partitions topic {unknown.name!r} has"
-                self._fail(unknown.error or PeerError(why))
+                self._fail(unknown.error or PeerError(why), unknown.name)
 
     @property
     def next_wake_ms(self) -> int | None:

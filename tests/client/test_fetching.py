@@ -742,6 +742,41 @@ def test_a_topic_that_does_not_exist_is_an_error() -> None:
         reader.next_batch()
 
 
+def test_what_was_said_of_a_topic_that_is_not_wanted_any_more_is_not_raised() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world)
+    reader.fetching.subscribe(["nowhere"], "start")
+    world.run(lambda: bool(reader.fetching.prefetched.errors))
+    reader.fetching.subscribe(["a"], "start")
+    assert offsets(reader.read(100)) == list(range(100))
+    # It is again where the topic is wanted again.
+    reader.fetching.subscribe(["nowhere"], "start")
+    with pytest.raises(UnknownTopicOrPartition, match="'nowhere'"):
+        reader.next_batch()
+
+
+def test_a_lookup_of_before_that_failed_is_not_raised_for_what_is_read_now() -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    reader = Reader(world)
+    reader.fetching.assign([TopicPartition("a", 0)], "end")
+    world.broker.is_up = False
+    world.run(lambda: bool(reader.fetching.prefetched.errors))
+    world.broker.is_up = True
+    reader.fetching.assign([TopicPartition("a", 1)], "start")
+    assert offsets(reader.read(100)) == list(range(100))
+
+
+def test_of_a_topic_that_is_not_there_one_error_waits() -> None:
+    world = World(create_topics=False)
+    reader = Reader(world)
+    reader.fetching.subscribe(["nowhere"], "start")
+    looks = world.engine.cluster.replies_count
+    world.run(lambda: world.engine.cluster.replies_count > looks + 20, within_ms=86_400_000)
+    assert len(reader.fetching.prefetched.errors) == 1
+
+
 def test_a_partition_that_does_not_exist_is_an_error_with_the_bounds() -> None:
     world = World(create_topics=False)
     filled(world)

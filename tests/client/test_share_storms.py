@@ -17,7 +17,12 @@ from typing import Any
 import pytest
 
 from segbroker.client.acknowledging import Failures, Kind, ShareRecord
-from segbroker.client.errors import FailedAcknowledgement, PeerError, SegbrokerError
+from segbroker.client.errors import (
+    FailedAcknowledgement,
+    PeerError,
+    SegbrokerError,
+    UnknownTopicOrPartition,
+)
 from segbroker.client.share_reading import ShareReading
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_share_groups import ShareFetchRequest
@@ -320,6 +325,27 @@ def test_an_older_view_of_the_cluster_takes_no_record_away(
     reading.say([record], Kind.ACCEPT)  # which would raise
     world.pass_ms(2_000)
     assert share.done[0][1] == Kind.ACCEPT
+
+
+def test_what_was_said_of_a_topic_that_is_not_wanted_any_more_is_not_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ShareWorld(1, brokers=1, partitions=1, lock_ms=10_000)
+    reading = world.start(monkeypatch)
+    store(world.shares[0].log, [b""])
+
+    def next_of(*topics: str) -> object:
+        reading.subscribe(topics)
+        reading.want(None)
+        world.pass_ms(5_000)
+        return reading.take()
+
+    reading.subscribe(["nowhere"])
+    world.pass_ms(5_000)
+    assert isinstance(next_of("a"), ShareRecord)
+    # It is again where the topic is wanted again.
+    with pytest.raises(UnknownTopicOrPartition, match="'nowhere'"):
+        next_of("a", "nowhere")
 
 
 def quick(patch: pytest.MonkeyPatch, records: int) -> tuple[ShareWorld, ShareReading]:

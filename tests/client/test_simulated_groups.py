@@ -1124,6 +1124,43 @@ def test_that_a_pattern_matches_too_many_topics_is_told(monkeypatch: pytest.Monk
     assert member.owned == {0, 1}
 
 
+def test_what_was_said_of_a_topic_that_is_not_wanted_any_more_is_not_raised(
+    kind: type[GroupWorld],
+) -> None:
+    world = kind(9, partitions=2, records=10)
+    member = world.start()
+    reading = member.reading
+    errors = reading.fetching.prefetched.errors
+    world.run(lambda: bool(world.processed))
+    member.busy_until_ms = world.now_ms + 1_000_000
+    reading.subscribe([TOPIC, "nowhere"], None)
+    world.run(lambda: bool(errors))
+    reading.subscribe([TOPIC], None)
+    member.busy_until_ms = world.now_ms
+    world.run(lambda: len(world.processed) == 20)
+    # It is again where the topic is wanted again.
+    reading.subscribe([TOPIC, "nowhere"], None)
+    with pytest.raises(UnknownTopicOrPartition, match="'nowhere'"):
+        world.run(lambda: False)
+
+
+def test_what_was_said_of_a_pattern_does_not_count_where_topics_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupWorld(9, partitions=2, records=10)
+    member = world.start()
+    world.run(lambda: len(world.processed) == 20)
+    world.cluster.create("u")
+    member.busy_until_ms = world.now_ms + 1_000_000
+    with monkeypatch.context() as patch:
+        patch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
+        member.reading.group.subscribe_pattern(re.compile("t|u"))
+        world.run(lambda: bool(member.reading.fetching.prefetched.errors))
+    member.reading.subscribe(["u"], None)
+    member.busy_until_ms = world.now_ms
+    world.run(lambda: TopicPartition("u", 0) in member.reading.fetching.states)
+
+
 def test_a_pattern_stays_where_topics_that_were_to_take_its_place_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
