@@ -66,7 +66,7 @@ from ..groups.streams_group import StreamsGroup
 from ..loop.pace import Pace
 from ..partitions import topic_ids
 from .later_reply import LaterReply
-from .sign_of_life import said_ms
+from .sign_of_life import committed_ms
 
 METADATA_SIZE_MAX: Final = 4096
 """In units of UTF-16: Kafka counts the characters of a Java string."""
@@ -205,7 +205,7 @@ def _check_sender(core: Core, call: Call[OffsetCommitRequest]) -> tuple[ErrorCod
     group = core.groups.get(request.group_id)
     if group is not None:
         code = group.check_commit(
-            said_ms(core, call.peer), request.member_id, request.group_instance_id, epoch
+            committed_ms(core), request.member_id, request.group_instance_id, epoch
         )
         core.groups.changed(group)
         return code, None

@@ -39,7 +39,7 @@ from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..transactions import transactions
 from .offset_store import Late, Looked, commit_row, without_growth
-from .sign_of_life import said_ms
+from .sign_of_life import committed_ms
 
 # Of a producer that says no id, or no epoch.
 _NONE: Final = -1
@@ -220,7 +220,7 @@ def _check_member(core: Core, call: Call[TxnOffsetCommitRequest]) -> tuple[Error
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID, None
     code = group.check_commit(
-        said_ms(core, call.peer),
+        committed_ms(core),
         request.member_id,
         request.group_instance_id,
         request.generation_id,
