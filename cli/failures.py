@@ -47,6 +47,7 @@ _NO_CALL = (errno.EPERM, errno.ENOSYS)
 _NOT_OFFERED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _SHORT = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EIO)  # of what a file itself is not to blame for
 _NOT_REACHED = "could not be reached"
+_NO_PORT = os.strerror(errno.EADDRNOTAVAIL)
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 
@@ -256,6 +257,11 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
         )
     if any(words in text for words in _SILENT):
         return "something listens there but does not answer: a hanging broker, or no Kafka broker"
+    if _NO_PORT in text:
+        return (
+            "no local port is free for a connection to there, or the address is none of this"
+            " machine's: ss -s counts what is open or in TIME-WAIT; net.ipv4.ip_local_port_range"
+        )
     if hint := _told_hint(params, text):
         return hint
     if bootstrap.startswith(LOCAL):

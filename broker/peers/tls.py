@@ -409,6 +409,11 @@ class Certificate:
                     why = "not PEM, or without a certificate"
                 elif any(_ENCRYPTED in _content(file) for file in given):
                     why = "the private key is encrypted, and not by ssl_key_password"
+            elif isinstance(cause, ssl.SSLError) and cause.reason == "KEY_VALUES_MISMATCH":
+                why = (
+                    "the private key is not that of the first certificate"
+                    " (the broker's own has to come before its chain)"
+                )
             listeners = ", ".join(self.listeners)
             raise CertificateUnusable(
                 f"{setting} of listener {listeners} cannot be used ({named}): {why}"

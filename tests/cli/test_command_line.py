@@ -1,5 +1,6 @@
 """What holds for every subcommand: help, versions, completion, usage errors, start-up."""
 
+import errno
 import os
 import pty
 import re
@@ -292,6 +293,18 @@ def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> 
     assert said.splitlines()[0].startswith("Error: ")
     assert f"Hint: start a broker: segbroker serve --listen {address}" in said
     assert "Traceback" not in said
+
+
+def test_where_no_port_of_this_machine_is_free_nobody_is_told_to_start_a_broker() -> None:
+    # What the client says of an OSError of connect.
+    gone = BrokerUnreachable(
+        "no broker of 127.0.0.1:9092 could be reached:"
+        f" 127.0.0.1:9092: {os.strerror(errno.EADDRNOTAVAIL)}"
+    )
+    failure = explain(gone, {"bootstrap": "127.0.0.1:9092"})
+    assert failure is not None
+    assert failure.code == ExitCode.UNREACHABLE
+    assert "no local port is free" in failure.hint
 
 
 @pytest.mark.parametrize(

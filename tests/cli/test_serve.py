@@ -211,6 +211,12 @@ def test_a_directory_that_has_something_else_is_taken_and_what_it_has_is_told(
     assert (tmp_path / "kafka" / "reserve").read_text() == "a file of ours has this name\n"
 
 
+OTHER_KEY = (
+    "the private key is not that of the first certificate"
+    " (the broker's own has to come before its chain)"
+)
+
+
 def with_tls(tmp_path: Path, *flags: str) -> tuple[int, list[str]]:
     """The exit code, and what is said behind the log; nothing was made of data."""
     tls = ("--listeners", "SSL://127.0.0.1:0", "--ssl-client-auth", "required")
@@ -258,6 +264,21 @@ def test_a_key_of_another_certificate_is_a_wrong_setting(tmp_path: Path) -> None
     words = ("--ssl-certificate", "server.pem", "--ssl-key", "other.pem", "--ssl-ca", "ca.pem")
     code, lines = with_tls(tmp_path, *words)
     assert (code, "(server.pem, other.pem): " in lines[0]) == (ExitCode.CONFIG, True)
+    assert lines[0].endswith(OTHER_KEY)
+
+
+def test_of_a_chain_that_begins_with_an_authority_it_is_said_what_comes_first(
+    tmp_path: Path,
+) -> None:
+    Authority(tmp_path).server()
+    own = (tmp_path / "server.pem").read_text()
+    certificate = own[own.index("-----BEGIN CERTIFICATE") :]
+    (tmp_path / "key.pem").write_text(own[: own.index("-----BEGIN CERTIFICATE")])
+    (tmp_path / "chain.pem").write_text((tmp_path / "ca.pem").read_text() + certificate)
+    words = ("--ssl-certificate", "chain.pem", "--ssl-key", "key.pem", "--ssl-ca", "ca.pem")
+    code, lines = with_tls(tmp_path, *words)
+    assert code == ExitCode.CONFIG
+    assert lines[0].endswith(f"(chain.pem, key.pem): {OTHER_KEY}")
 
 
 def test_a_file_in_the_place_of_the_data_directory_is_said(tmp_path: Path) -> None:
