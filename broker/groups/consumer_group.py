@@ -60,8 +60,6 @@ from .server_assignors import Partition
 
 LARGE_MIN: Final = 1_000_000
 """Members, times members and partitions together: what it costs that all of them join."""
-REST_MS: Final = 1_000
-"""Between two targets of such a group: Kafka's consumer.assignment.interval.ms, by default."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,8 +80,6 @@ class ConsumerGroup(EpochalGroup[ConsumerMember]):
     """The member that each instance is."""
     has_turned: bool = False
     """Whether the next heartbeat makes the target anew, also where nobody came."""
-    _rests_until_ms: int = 0
-    """Until when no other target is made."""
     _behind: set[str] = field(default_factory=set)
     """Who is not at the target, or does not have all of it."""
 
@@ -381,11 +377,10 @@ class ConsumerGroup(EpochalGroup[ConsumerMember]):
         if self.epoch == self.assignment_epoch or not self.target.is_ready:
             return
         if now_ms is not None:
-            if now_ms < self._rests_until_ms:
-                return
             count = len(self.members)
-            if count * (count + self.target.size) > self.large_min:
-                self._rests_until_ms = now_ms + REST_MS
+            is_large = count * (count + self.target.size) > self.large_min
+            if not self._may_retarget(now_ms, is_large=is_large):
+                return
         self._changed(*self.target.make(self.members))
         self.assignment_epoch = self.epoch
         self._behind = set(self.members)
@@ -464,14 +459,9 @@ class ConsumerGroup(EpochalGroup[ConsumerMember]):
             self.epoch += 1
             self._tell(group_news.REMOVED, why, member.who, said)
         self.target.resubscribe()
-        if self.members:
-            member, why = leaving[-1]
-            self._tell_rise(why, member.who, said)
-        else:
-            self._tell(group_news.EMPTY)
-            self.empty_since_ms = now_ms
-            self.target = Target()
-            self.assignment_epoch, self._rests_until_ms = self.epoch, 0
+        member, why = leaving[-1]
+        if not self._have_left(now_ms, why, member.who, said):
+            self.target, self.assignment_epoch = Target(), self.epoch
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: drop who was not heard of, and who does not do what it is to do."""

@@ -4,12 +4,13 @@
     assignment_epoch   the epoch that the target was made for
     due_ms             never later than the next thing that has to happen: `tick` looks then
 
-What a heartbeat does, and what is due, is each kind's own.
+Targets of a large group are REST_MS apart, and one that everybody has left is dealt out at once to
+who comes next.  What is large, what a heartbeat does, and what is due, is each kind's own.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from segbroker.protocol.errors import ErrorCode
 
@@ -21,6 +22,10 @@ from .group_rounds import State
 from .member_epochs import MemberEpochs
 
 M = TypeVar("M", bound=MemberEpochs)
+
+REST_MS: Final = 1_000
+"""Between two targets of a large group: Kafka's consumer.assignment.interval.ms, by default, and
+that of the other kinds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +44,8 @@ class EpochalGroup(ABC, Generic[M]):
     members: dict[str, M] = field(default_factory=dict)
     empty_since_ms: int = 0
     due_ms: int = NEVER_MS
+    _rests_until_ms: int = 0
+    """Until when no other target is made."""
     _is_settling: bool = False
     """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
 
@@ -74,6 +81,23 @@ class EpochalGroup(ABC, Generic[M]):
                 f"The {self.kind} group has reached its maximum capacity of {self.size_max} "
                 "members.",
             )
+
+    def _may_retarget(self, now_ms: int, *, is_large: bool) -> bool:
+        """Whether a target is made now; a large group rests after it."""
+        if now_ms < self._rests_until_ms:
+            return False
+        if is_large:
+            self._rests_until_ms = now_ms + REST_MS
+        return True
+
+    def _have_left(self, now_ms: int, why: str, last: Who, said: str = "") -> bool:
+        """Members are gone, and the epoch has risen; whether anybody is left."""
+        if self.members:
+            self._tell_rise(why, last, said)
+            return True
+        self._tell(group_news.EMPTY)
+        self.empty_since_ms, self._rests_until_ms = now_ms, 0
+        return False
 
     def _tell(self, event: str, why: str = "", who: Who | None = None, said: str = "") -> None:
         self.tell(News(event, self.epoch, len(self.members), why, who, said))

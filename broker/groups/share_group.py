@@ -36,7 +36,6 @@ from segbroker.protocol.errors import ErrorCode
 from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
 from . import group_news
-from .consumer_group import REST_MS
 from .consumer_members import Beat, Told
 from .consumer_target import Topic, existing
 from .epochal_group import EpochalGroup
@@ -85,7 +84,6 @@ class ShareGroup(EpochalGroup[ShareMember]):
     large_min: int = LARGE_MIN
     moving: int = 0
     """Changes of where it stands that are on their way to the disk: it stays until then."""
-    _rests_until_ms: int = 0
     _target: Assignment = field(default_factory=dict)
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[TopicId, int] = field(default_factory=dict)
@@ -187,11 +185,10 @@ class ShareGroup(EpochalGroup[ShareMember]):
         self._counts = {one.topic_id.bytes: one.partitions for one in found}
 
     def _retarget(self, now_ms: int) -> None:
-        if now_ms < self._rests_until_ms:
-            return
         count = len(self.members)
-        if count * (count + sum(self._counts.values())) > self.large_min:
-            self._rests_until_ms = now_ms + REST_MS
+        is_large = count * (count + sum(self._counts.values())) > self.large_min
+        if not self._may_retarget(now_ms, is_large=is_large):
+            return
         ids = self._ids
         subscribers = []
         for one in self.members.values():
@@ -211,11 +208,7 @@ class ShareGroup(EpochalGroup[ShareMember]):
             self.epoch += 1
             self._tell(group_news.REMOVED, why, member.who)
         self._count()
-        if self.members:
-            self._tell_rise(why, leaving[-1].who)
-        else:
-            self._tell(group_news.EMPTY)
-            self.empty_since_ms, self._rests_until_ms = now_ms, 0
+        self._have_left(now_ms, why, leaving[-1].who)
 
     def tick(self, now_ms: int) -> None:
         """Drop who was not heard of for a session."""

@@ -67,8 +67,6 @@ UNASSIGNED_EPOCH: Final = 1
 """Of a member that waits for the first target."""
 SMALL_MAX: Final = 500
 """Members, tasks and copies together of a group whose target is always made at once: some ms."""
-REST_MS: Final = 1_000
-"""Between two targets of a larger one: Kafka's streams.assignment.interval.ms, by default."""
 
 
 class StreamsTold(NamedTuple):
@@ -100,8 +98,6 @@ class StreamsGroup(EpochalGroup[StreamsMember]):
     """Which of them could not be made, and why; as it is told."""
     _delayed_until_ms: int | None = None
     """When the first target is made; None: it was, or nobody waits for it."""
-    _rests_until_ms: int = 0
-    """Until when no other target is made."""
     _shut_down_by: str | None = None
     _assigned_standbys: int = 0
     """As many as the epoch knows of."""
@@ -274,12 +270,10 @@ class StreamsGroup(EpochalGroup[StreamsMember]):
     def _retarget(self, now_ms: int) -> None:
         if self.epoch == self.assignment_epoch or self._is_delayed(now_ms):
             return
-        if now_ms < self._rests_until_ms:
+        size = len(self.members) + sum(self.work.tasks.values()) * (1 + self.standbys)
+        if not self._may_retarget(now_ms, is_large=size > SMALL_MAX):
             return
         before = self.target
-        size = len(self.members) + sum(self.work.tasks.values()) * (1 + self.standbys)
-        if size > SMALL_MAX:
-            self._rests_until_ms = now_ms + REST_MS
         if self.work.is_ready:
             workers = [
                 one.worker(before.get(one.member_id, NO_TASKS)) for one in self.members.values()
@@ -410,12 +404,8 @@ class StreamsGroup(EpochalGroup[StreamsMember]):
             if member.said.endpoint is not None:
                 self.endpoint_epoch += 1
             self._tell(group_news.REMOVED, why, member.who)
-        if self.members:
-            member, why = leaving[-1]
-            self._tell_rise(why, member.who)
-        else:
-            self._tell(group_news.EMPTY)
-            self.empty_since_ms = now_ms
+        member, why = leaving[-1]
+        if not self._have_left(now_ms, why, member.who):
             self._shut_down_by = self._delayed_until_ms = None
 
     def tick(self, now_ms: int) -> None:

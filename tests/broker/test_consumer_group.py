@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from segbroker.broker.groups import topic_expressions
-from segbroker.broker.groups.consumer_group import (
-    LARGE_MIN,
-    REST_MS,
-    ConsumerGroup,
-)
+from segbroker.broker.groups.consumer_group import LARGE_MIN, ConsumerGroup
 from segbroker.broker.groups.consumer_members import (
     Beat,
     ConsumerMember,
@@ -24,6 +20,7 @@ from segbroker.broker.groups.consumer_members import (
     Told,
     every_topic,
 )
+from segbroker.broker.groups.epochal_group import REST_MS
 from segbroker.broker.groups.member_epochs import JOIN, LEAVE, LEAVE_FOR_A_WHILE
 from segbroker.broker.groups.server_assignors import (
     ASSIGNORS,

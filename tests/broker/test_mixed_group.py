@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from segbroker.broker.groups import classic_members
-from segbroker.broker.groups.consumer_group import LARGE_MIN, REST_MS, ConsumerGroup
+from segbroker.broker.groups.consumer_group import LARGE_MIN, ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, every_topic
+from segbroker.broker.groups.epochal_group import REST_MS
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joining
 from segbroker.broker.groups.group_rounds import OnRecorded

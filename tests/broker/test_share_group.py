@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from segbroker.broker.groups import share_group
-from segbroker.broker.groups.consumer_group import REST_MS
 from segbroker.broker.groups.consumer_members import Beat, Told
+from segbroker.broker.groups.epochal_group import REST_MS
 from segbroker.broker.groups.member_epochs import JOIN, LEAVE
 from segbroker.broker.groups.server_assignors import Assignment, Partition, Subscriber, TopicId
 from segbroker.broker.groups.share_assignor import simple

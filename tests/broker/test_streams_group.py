@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from segbroker.broker.groups import streams_group
+from segbroker.broker.groups.epochal_group import REST_MS
 from segbroker.broker.groups.group_news import News
 from segbroker.broker.groups.kept_streams import kept_member, restored_member
 from segbroker.broker.groups.member_epochs import JOIN, LEAVE
@@ -647,7 +648,7 @@ class Model:
             one.some = self.some
 
     def all_settle(self, _: str) -> None:
-        self.now_ms += streams_group.REST_MS
+        self.now_ms += REST_MS
         for _round in range(8):
             for name in list(self.members):
                 self.does_as_told(name)

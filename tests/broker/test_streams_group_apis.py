@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.groups import epochal_group, streams_group
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
@@ -387,6 +388,19 @@ async def test_streams_groups_are_listed_described_and_deleted() -> None:
         # A topology of its own comes with the next member: the old one went with the group.
         reply = await beat(client, joining("m", subtopology("other", "t")))
         assert reply.error_code == 0
+
+
+async def test_a_large_group_that_everybody_left_is_dealt_out_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams_group, "SMALL_MAX", 0)
+    monkeypatch.setattr(epochal_group, "REST_MS", 600_000)
+    async with broker_on(None, **KEPT) as (_, (client,)):
+        await client.create("t", partitions=2)
+        assert owned((await beat(client, joining("m"))).active_tasks) == {"0": [0, 1]}
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        reply = await beat(client, joining("n"))
+        assert (owned(reply.active_tasks), statuses(reply)) == ({"0": [0, 1]}, [])
 
 
 async def test_a_name_is_that_of_one_kind_of_group() -> None:
