@@ -1,6 +1,7 @@
 """File systems on block devices of our own: one that is recorded, and copies of it.
 
-    recorded    FUSE file -> loop device -> ext4, xfs or btrfs, mounted; what it is told is noted
+    recorded    FUSE file -> loop device -> ext4, xfs or btrfs, mounted; what it is told is noted;
+                a fresh one, or the disk that a power cut left
     mounted     an image, mounted as a start behind a power cut finds it
     reboot      what runs a program as it would run behind another boot of the machine
 
@@ -56,6 +57,16 @@ FILE_SYSTEMS: Final = {
         "data=writeback,noauto_da_alloc,commit=1",
         256 << 20,
     ),
+    # Journalled itself, what is written is in the order of the names; blocks are a quarter.
+    "ext4-journal": FileSystem(
+        *("mkfs.ext4", "e2fsprogs", ("-q", "-E", "nodiscard", "-b", "1024")),
+        "data=journal",
+        256 << 20,
+    ),
+    "ext4-1k": FileSystem(
+        "mkfs.ext4", "e2fsprogs", ("-q", "-E", "nodiscard", "-b", "1024"), "", 256 << 20
+    ),
+    "xfs-1k": FileSystem("mkfs.xfs", "xfsprogs", ("-q", "-K", "-b", "size=1024"), "", 320 << 20),
     "xfs": FileSystem("mkfs.xfs", "xfsprogs", ("-q", "-K"), "", 320 << 20),
     "btrfs": FileSystem("mkfs.btrfs", "btrfs-progs", ("-q", "-K"), "", 320 << 20),
 }
@@ -79,18 +90,22 @@ def require(cache: Path) -> Path:
 
 
 @contextmanager
-def recorded(folder: Path, kind: str, python: Path) -> Iterator[Path]:
-    """A fresh file system under `folder`, mounted at what is given; `folder/log` has all that its
-    device was told.
+def recorded(folder: Path, kind: str, python: Path, *, image: Path | None = None) -> Iterator[Path]:
+    """A file system under `folder`, mounted at what is given; `folder/log` has all that its device
+    was told.
 
-    kind: of FILE_SYSTEMS.  python: of `require`.
+    kind: of FILE_SYSTEMS.  python: of `require`.  image: what the device has at first, and the
+    first that is noted is how its journal is replayed; None: a fresh file system.
     """
     how = FILE_SYSTEMS[kind]
     require_program(how.program, how.package)
     disk, content, mount = folder / "device", folder / "content", folder / "mount"
     for each in (disk, mount):
         each.mkdir()
-    blank(content, how.size)
+    if image is None:
+        blank(content, how.size)
+    else:
+        copy_sparse(image, content)
     command = [str(word) for word in (python, "-m", SERVER, disk, content, folder / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
         try:
@@ -98,7 +113,8 @@ def recorded(folder: Path, kind: str, python: Path) -> Iterator[Path]:
             assert server.stdout.readline() == "mounted\n"
             loop = _run("losetup", "-f", "--show", disk / "disk").strip()
             try:
-                _run(how.program, *how.flags, loop)
+                if image is None:
+                    _run(how.program, *how.flags, loop)
                 _run("mount", *_options(how.options), loop, mount)
                 try:
                     yield mount

@@ -8,6 +8,7 @@ device is.  A disk that the device may have, when the power goes out at that len
 
     class fsync         what was acknowledged is there, each record once, and there is no gap
     the others          what was acknowledged is there or in a gap that is told
+    transactions        whole or not at all, as they were told to end (cut_trades.py)
     topics, offsets     those that were acknowledged are there, deleted ones are not
     afterwards          appends go on, at offsets that nobody was told before; a kill costs nothing
     in the end          `segbroker verify` finds nothing
@@ -21,8 +22,8 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -31,7 +32,9 @@ from typing import Final, NamedTuple
 from segbroker.client import Admin, SegbrokerError
 
 from ..support import daemon as daemons
+from . import cut_trades
 from .block_log import Survivor
+from .cut_trades import ConfluentTrading, OurTrading, Trades, Trading
 from .devices import blank, copy_sparse, mounted, reboot, recorded
 from .history import UNKNOWN, Anomaly, Kind, Partition, Reads, Sends, check
 from .load import ConfluentWriting, OurWriting, Worker, Writing, bounds_of, read_all
@@ -47,13 +50,11 @@ LOSES_A_SECOND: Final = "written"
 GROUP: Final = "readers"
 KEPT_TOPICS: Final = 3
 # Small, so that files of the write-ahead log fill, are checkpointed and used again.
-FLAGS: Final = ("--wal-file-bytes", "1048576", "--wal-bytes-max", "8388608", "--wal-shards", "2")
+FLAGS: Final = ("--wal-file-bytes", "262144", "--wal-bytes-max", "4194304", "--wal-shards", "2")
 PRODUCERS_COUNT: Final = 4
 PAUSE_S: Final = 0.02
 LOOK_S: Final = 0.05
 PATIENCE_S: Final = 60
-AFTERWARDS: Final = 100
-"""The number of the producer that appends behind a power cut."""
 AFTERWARDS_COUNT: Final = 200
 VERIFY_TIMEOUT_S: Final = 120
 
@@ -106,6 +107,8 @@ class Look(NamedTuple):
     done: Done
     end: int
     asked: Done
+    ended: Sequence[int] = ()
+    """Of each producer of transactions, how many have ended."""
 
 
 @dataclass
@@ -113,8 +116,12 @@ class Outcome:
     """What came of some power cuts."""
 
     cuts: int = 0
+    within_starts: int = 0
+    """Power cuts of a start behind a power cut (cut_starts.py)."""
     with_gaps: int = 0
     acked: int = 0
+    traded: int = 0
+    """Transactions that had ended."""
     writes_lost: int = 0
     """By the device, of those in its cache."""
     lost_s_max: float = 0.0
@@ -135,12 +142,41 @@ class Outcome:
 
 @dataclass
 class Life:
-    """What was done on a recorded device."""
+    """What was done on a recorded device.
+
+    Attributes:
+        kind: its file system.
+        folder: with the record, and the disks that are made of it.
+        sends: of each producer, also of those of lives before this one.
+        looks: in their order.
+        trades: of each producer of transactions.
+        start_s: how long its daemon took to start.
+        image: what the device had at first; None: nothing.
+        reads: what a reader had seen when it was noted where the record ended then.
+    """
 
     kind: str
     folder: Path
     sends: list[Sends]
     looks: list[Look]
+    trades: list[Trades]
+    start_s: float
+    image: Path | None = None
+    reads: list[tuple[int, Reads]] = field(default_factory=list)
+
+    @property
+    def next_producer(self) -> int:
+        """A number that none of the producers had."""
+        return 1 + max(one.producer for one in self.sends)
+
+
+class Disk(NamedTuple):
+    """What a power cut left: when it was, what had been acknowledged and asked for, the disk."""
+
+    name: str
+    look: Look
+    reads: list[Reads]
+    image: Path
 
 
 def live(
@@ -150,10 +186,14 @@ def live(
     folder.mkdir()
     with recorded(folder, kind, python) as mount:
         data = mount / "data"
-        with _killed_at_the_end(data, under) as listen:
+        begun_s = time.monotonic()
+        with killed_at_the_end(data, under) as listen:
+            start_s = time.monotonic() - begun_s
             with Admin(listen) as admin:
                 for topic, config in TOPICS.items():
                     admin.create_topic(topic, partitions=2, config=config)
+                for topic, config in cut_trades.TOPICS.items():
+                    admin.create_topic(topic, partitions=1, config=config)
             writers: list[Writing] = [
                 (OurWriting if number % 2 else ConfluentWriting)(
                     number, listen, PARTITIONS, pause_s=PAUSE_S, patience_s=PATIENCE_S
@@ -161,30 +201,35 @@ def live(
                 for number in range(PRODUCERS_COUNT)
             ]
             deeds = Deeds(listen)
-            workers = [*writers, deeds]
+            traders: list[Trading] = [OurTrading(0, listen), ConfluentTrading(1, listen)]
+            workers = [*writers, deeds, *traders]
             for worker in workers:
                 worker.start()
-            looks = list(_looks(folder / "log", writers, deeds, seconds))
+            looks = list(_looks(folder / "log", writers, deeds, traders, seconds))
             for worker in workers:
                 worker.finish(PATIENCE_S)
             problems = [problem for worker in workers for problem in worker.problems]
             assert not problems, problems
-    return Life(kind, folder, [writer.sends for writer in writers], looks)
+    trades = [trader.trades for trader in traders]
+    return Life(kind, folder, [writer.sends for writer in writers], looks, trades, start_s)
 
 
-def _looks(log: Path, writers: list[Writing], deeds: Deeds, seconds: float) -> Iterator[Look]:
+def _looks(
+    log: Path, writers: list[Writing], deeds: Deeds, traders: list[Trading], seconds: float
+) -> Iterator[Look]:
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         time_s = time.monotonic()
         acks = [writer.sends.acks() for writer in writers]
+        ended = [trader.trades.ended for trader in traders]
         done = deeds.done()
         end = log.stat().st_size
         time.sleep(LOOK_S)
-        yield Look(time_s, acks, done, end, deeds.asked())
+        yield Look(time_s, acks, done, end, deeds.asked(), ended)
 
 
 @contextmanager
-def _killed_at_the_end(data: Path, under: Sequence[str] = ()) -> Iterator[str]:
+def killed_at_the_end(data: Path, under: Sequence[str] = ()) -> Iterator[str]:
     daemon = daemons.start(data, *FLAGS, under=under)
     try:
         yield daemon.address
@@ -194,10 +239,30 @@ def _killed_at_the_end(data: Path, under: Sequence[str] = ()) -> Iterator[str]:
 
 def cut(life: Life, seed: int, count: int) -> Outcome:
     """So many power cuts within that life, each with its own disk, mounted, started on, judged."""
-    random = Random(seed)
     outcome = Outcome()
-    base = life.folder / f"base-{seed}"
-    blank(base, (life.folder / "content").stat().st_size)
+    random = Random(seed)
+    with closing(disks(life, random, count, outcome)) as drawn:
+        for disk in drawn:
+            outcome.cuts += 1
+            try:
+                # The disk that is taken away and given back is another way to lose its cache.
+                boots = random.random() < 0.7
+                _judge(life, disk, reboot(life.folder) if boots else (), outcome)
+            except (OSError, AssertionError, SegbrokerError, subprocess.SubprocessError) as exc:
+                outcome.problems.append(f"cut {disk.name} of seed {seed}: {exc!r}")
+            if not outcome.is_clean:
+                disk.image.rename(life.folder / f"found-{seed}-{disk.name}")
+                break
+    return outcome
+
+
+def disks(life: Life, random: Random, count: int, outcome: Outcome) -> Generator[Disk]:
+    """So many disks that the power may leave of a life; each is there until the next is asked."""
+    base, image = life.folder / "base", life.folder / "image"
+    if life.image is None:
+        blank(base, (life.folder / "content").stat().st_size)
+    else:
+        copy_sparse(life.image, base)
     survivor = Survivor(life.folder / "log", base)
     try:
         for place in sorted(random.randrange(len(life.looks)) for _ in range(count)):
@@ -206,24 +271,13 @@ def cut(life: Life, seed: int, count: int) -> Outcome:
             following = life.looks[min(place + 1, len(life.looks) - 1)]
             at = random.randint(look.end, following.end)
             survivor.advance(at, to_flush=following.end if random.random() < 0.8 else 0)
-            image = life.folder / "image"
             _make(image, survivor, random, outcome)
-            outcome.cuts += 1
-            try:
-                # The disk that is taken away and given back is another way to lose its cache.
-                boots = random.random() < 0.7
-                now = look._replace(asked=following.asked)
-                _judge(life, now, image, reboot(life.folder) if boots else (), outcome)
-            except (OSError, AssertionError, SegbrokerError, subprocess.SubprocessError) as exc:
-                outcome.problems.append(f"cut {place} of seed {seed}: {exc!r}")
-            if not outcome.is_clean:
-                image.rename(life.folder / f"found-{seed}-{place}")
-                return outcome
-            image.unlink()
+            reads = [one for end, one in life.reads if end <= look.end]
+            yield Disk(str(place), look._replace(asked=following.asked), reads, image)
+            image.unlink(missing_ok=True)
     finally:
         survivor.close()
-    base.unlink()
-    return outcome
+        base.unlink()
 
 
 def _make(image: Path, survivor: Survivor, random: Random, outcome: Outcome) -> None:
@@ -236,23 +290,28 @@ def _make(image: Path, survivor: Survivor, random: Random, outcome: Outcome) -> 
             os.pwrite(file.fileno(), data, position)
 
 
-def _judge(life: Life, look: Look, image: Path, under: Sequence[str], outcome: Outcome) -> None:
-    mount = life.folder / "after"
-    with mounted(image, life.kind, mount):
+def _judge(life: Life, disk: Disk, under: Sequence[str], outcome: Outcome) -> None:
+    mount, look = life.folder / "after", disk.look
+    with mounted(disk.image, life.kind, mount):
         data = mount / "data"
         sends = [one.as_of(acks) for one, acks in zip(life.sends, look.acks, strict=True)]
         outcome.acked += sum(one.acked_count for one in sends)
-        with _killed_at_the_end(data, under) as listen:
-            before = _read(listen, sends, outcome)
+        with killed_at_the_end(data, under) as listen:
+            before = _read(listen, sends, disk.reads, outcome)
             outcome.with_gaps += any(_has_gap(before, each) for each in PARTITIONS)
             outcome.lost_s_max = max(outcome.lost_s_max, _lost_s(life, look, before))
             outcome.problems += _deeds_missing(listen, look)
-            more = OurWriting(AFTERWARDS, listen, PARTITIONS, limit=AFTERWARDS_COUNT)
+            trades = [one.as_of(to) for one, to in zip(life.trades, look.ended, strict=True)]
+            outcome.traded += sum(one.ended for one in trades)
+            trader = _trade_on(listen, trades)
+            outcome.problems += [*cut_trades.judge(listen, trades), *trader.problems]
+            more = OurWriting(life.next_producer, listen, PARTITIONS, limit=AFTERWARDS_COUNT)
             more.run()
             outcome.problems += more.problems
         daemon = daemons.start(data, *FLAGS, under=under)
         try:
-            _read(daemon.address, [*sends, more.sends], outcome)
+            _read(daemon.address, [*sends, more.sends], disk.reads, outcome)
+            outcome.problems += cut_trades.judge(daemon.address, [*trades, trader.trades])
         finally:
             code = daemon.stop()
         if code:
@@ -260,17 +319,26 @@ def _judge(life: Life, look: Look, image: Path, under: Sequence[str], outcome: O
         outcome.problems += _verify(data)
 
 
-def _read(listen: str, sends: list[Sends], outcome: Outcome) -> Reads:
+def _read(listen: str, sends: list[Sends], earlier: list[Reads], outcome: Outcome) -> Reads:
     """Read all of it and check it."""
     bounds = bounds_of(listen, PARTITIONS)
     reads = read_all(listen, PARTITIONS)
-    outcome.anomalies += check(sends, [], reads, bounds, gaps_allowed=True)
+    outcome.anomalies += check(sends, earlier, reads, bounds, gaps_allowed=True)
     outcome.anomalies += [
         Anomaly(Kind.GAP, partition, 0, "of class fsync")
         for partition in PARTITIONS
         if partition[0] == LOSES_NOTHING and _has_gap(reads, partition)
     ]
     return reads
+
+
+def _trade_on(listen: str, trades: list[Trades]) -> Trading:
+    """One more producer of transactions, in the place of one of these; what the others left open
+    waits for its time-out."""
+    number = 1 + max(one.number for one in trades)
+    trader = OurTrading(number, listen, takes_over=trades[0].number, limit=5)
+    trader.run()
+    return trader
 
 
 def _has_gap(reads: Reads, partition: Partition) -> bool:

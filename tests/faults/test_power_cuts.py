@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..support.extent import WHOLE
+from .cut_starts import cut_starts
 from .devices import FILE_SYSTEMS, require
 from .power_cuts import cut, live
 
@@ -19,6 +20,8 @@ pytestmark = [
 ]
 LIFE_S = 4.0
 CUTS = 6
+STARTS = 2
+WITHIN = 4
 
 
 @pytest.fixture
@@ -38,7 +41,22 @@ def test_what_was_acknowledged_outlives_a_power_cut(
     assert outcome.acked > 0
 
 
-def test_a_broker_that_syncs_nothing_is_caught(tmp_path: Path, python: Path) -> None:
-    planted = [sys.executable, str(Path(__file__).with_name("planted.py")), "forgets"]
-    life = live(tmp_path / "life", "ext4", python, seconds=LIFE_S, under=planted)
+@pytest.mark.parametrize("kind", ["ext4", "ext4-writeback", "xfs", "btrfs"])
+def test_a_power_cut_in_the_start_behind_one_costs_no_more(
+    kind: str, tmp_path: Path, python: Path
+) -> None:
+    life = live(tmp_path / "life", kind, python, seconds=LIFE_S)
+    outcome = cut_starts(life, 1, STARTS, python, within=WITHIN)
+    assert outcome.anomalies == []
+    assert outcome.problems == []
+    assert outcome.within_starts == STARTS * WITHIN
+
+
+def planted(bug: str) -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("planted.py")), bug]
+
+
+@pytest.mark.parametrize("bug", ["forgets"])
+def test_a_broker_that_does_not_sync_is_caught(bug: str, tmp_path: Path, python: Path) -> None:
+    life = live(tmp_path / "life", "ext4", python, seconds=LIFE_S, under=planted(bug))
     assert not cut(life, 1, CUTS).is_clean
