@@ -133,6 +133,7 @@ soak: install spark jar proof  ## Fuzz, faults and damage, each for SECONDS (KIL
 	$(BIN)/python -m tests.soak.running_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.failing_transactions --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.failing_classes --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.failing_calls --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.simulation --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.groups --seconds $(SECONDS) --seed $(SEED)
