@@ -1,5 +1,6 @@
-"""Rules about calls of a disk that fail, undone one by one: what failing_calls.py has to find.
+"""Rules about calls of a disk that fail, undone one by one: what failing_calls.py is to find.
 
+Which of them it has found, and which not yet, is in the decision 0545.
 `python -m tests.soak.failing_calls --undone` counts how many cases that takes.  As with the planted
 bugs of segments/, nothing of the broker may be imported before one is undone.
 """
