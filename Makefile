@@ -80,8 +80,8 @@ test: install spark jar $(COMPILED)  ## The tests, WORKERS files of them at a ti
 
 # The tests of which `make test` runs a share (tests/support/extent.py).
 PROOFS = tests/simulation tests/segments tests/faults tests/fuzz tests/spark/test_programs.py \
-	tests/administration tests/consuming tests/transactions tests/client/test_transaction_storms.py \
-	tests/protocol/test_batch_parity.py
+	tests/administration tests/consuming tests/shells tests/transactions \
+	tests/client/test_transaction_storms.py tests/protocol/test_batch_parity.py
 proof: install spark  ## Simulation, models, flips and kills in their whole extent
 	TESTS_EXTENT=whole $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PROOFS)
 
