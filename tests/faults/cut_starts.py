@@ -109,6 +109,7 @@ def start_over(
         try:
             seen = _of_class_fsync(read_all(listen, PARTITIONS))
             reads.append(((folder / "log").stat().st_size, seen))
+            started = len(watch.looks) - 1
             late.start()
             trader.start()
             time.sleep(APPENDING_S)
@@ -123,7 +124,7 @@ def start_over(
     sends += [early.sends, late.sends]
     trades = [one.as_of(to) for one, to in zip(life.trades, disk.look.ended, strict=True)]
     trades.append(trader.trades)
-    return Life(life.kind, folder, sends, watch.looks, trades, life.start_s, image, reads)
+    return Life(life.kind, folder, sends, watch.looks, trades, life.start_s, image, reads, started)
 
 
 def _start_and_kill(data: Path, shards: int, under: Sequence[str], after_s: float) -> None:

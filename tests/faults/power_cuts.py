@@ -170,6 +170,8 @@ class Life:
     start_s: float
     image: Path | None = None
     reads: list[tuple[int, Reads]] = field(default_factory=list)
+    started: int = 0
+    """The number of the look at which all starts were over; half of the cuts lie behind it."""
 
     @property
     def next_producer(self) -> int:
@@ -285,7 +287,9 @@ def disks(life: Life, random: Random, count: int, outcome: Outcome) -> Generator
         copy_sparse(life.image, base)
     survivor = Survivor(life.folder / "log", base)
     try:
-        for place in sorted(random.randrange(len(life.looks)) for _ in range(count)):
+        begins = [0, life.started]
+        places = [random.randrange(begins[i % 2], len(life.looks)) for i in range(count)]
+        for place in sorted(places):
             look = life.looks[place]
             # The next look has asked for what is in the log until then.
             following = life.looks[min(place + 1, len(life.looks) - 1)]
