@@ -25,17 +25,18 @@ from .devices import reboot, recorded
 from .history import Reads
 from .load import ConfluentWriting, OurWriting, Writing, read_all
 from .power_cuts import (
-    FLAGS,
     LOSES_NOTHING,
     PARTITIONS,
     PATIENCE_S,
     PAUSE_S,
+    SHARDS_MAX,
     Disk,
     Life,
     Look,
     Outcome,
     cut,
     disks,
+    flags,
 )
 
 KILLED_WITHIN: Final = (0.3, 1.2)
@@ -102,11 +103,13 @@ def start_over(
         watch.start()
         early.start()
         for _ in range(random.choice((0, 1, 1, 2))):
-            _start_and_kill(data, under, life.start_s * random.uniform(*KILLED_WITHIN))
-        daemon = daemons.start(data, *FLAGS, under=under)
+            shards = random.randint(1, SHARDS_MAX)
+            _start_and_kill(data, shards, under, life.start_s * random.uniform(*KILLED_WITHIN))
+        daemon = daemons.start(data, *flags(random.randint(1, SHARDS_MAX)), under=under)
         try:
             seen = _of_class_fsync(read_all(listen, PARTITIONS))
             reads.append(((folder / "log").stat().st_size, seen))
+            started = len(watch.looks) - 1
             late.start()
             trader.start()
             time.sleep(APPENDING_S)
@@ -121,11 +124,11 @@ def start_over(
     sends += [early.sends, late.sends]
     trades = [one.as_of(to) for one, to in zip(life.trades, disk.look.ended, strict=True)]
     trades.append(trader.trades)
-    return Life(life.kind, folder, sends, watch.looks, trades, life.start_s, image, reads)
+    return Life(life.kind, folder, sends, watch.looks, trades, life.start_s, image, reads, started)
 
 
-def _start_and_kill(data: Path, under: Sequence[str], after_s: float) -> None:
-    process = daemons.launch(data, *FLAGS, under=under)
+def _start_and_kill(data: Path, shards: int, under: Sequence[str], after_s: float) -> None:
+    process = daemons.launch(data, *flags(shards), under=under)
     time.sleep(after_s)
     process.kill()
     process.wait()

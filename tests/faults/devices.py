@@ -11,6 +11,7 @@ cannot be had.
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from ..support.tools import require as require_program
 SERVER: Final = "tests.faults.recording_device"
 PYFUSE3: Final = Release("3.4.0", ("pyfuse3==3.4.0",))
 COMMAND_TIMEOUT_S: Final = 120
+PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -119,12 +121,13 @@ def recorded(folder: Path, kind: str, python: Path, *, image: Path | None = None
                 try:
                     yield mount
                 finally:
-                    _run("umount", mount)
+                    _let_go("umount", mount)
             finally:
                 _run("losetup", "-d", loop)
-        finally:
-            _run("fusermount3", "-u", disk)
+            _let_go("fusermount3", "-u", disk)
             server.wait(COMMAND_TIMEOUT_S)
+        finally:
+            server.kill()  # only where it could not be unmounted
 
 
 @contextmanager
@@ -136,7 +139,7 @@ def mounted(image: Path, kind: str, mount: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        _run("umount", mount)
+        _let_go("umount", mount)
 
 
 def reboot(folder: Path) -> Sequence[str]:
@@ -160,6 +163,20 @@ def copy_sparse(source: Path, target: Path) -> None:
 
 def _options(options: str) -> Sequence[str]:
     return ("-o", options) if options else ()
+
+
+def _let_go(*command: str | Path) -> None:
+    """Unmount; who was killed may have a hold on it for a while: of the mounts of a namespace the
+    kernel lets go behind its last process."""
+    deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
+    while True:
+        try:
+            _run(*command)
+            return
+        except OSError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(PAUSE_S)
 
 
 def _run(*command: str | Path) -> str:

@@ -2,9 +2,10 @@
 
     hurries    class disk is acknowledged, and written some seconds later, if nobody asks before
     forgets    what is to be synced is not
+    commits    a transaction is committed, and what it wrote and its markers are not synced
 
 Whoever reads or closes a file that `hurries` finds all of it, as with any cache: a process that
-goes on shows nothing, and only what is killed with the process is missing.  What `forgets` loses
+goes on shows nothing, and only what is killed with the process is missing.  What the others lose
 only a power cut takes.
 
 For the proof of the harness: what the kill loop and the checker say of a broker that is wrong.
@@ -21,6 +22,7 @@ from typing import Any
 
 from trio.lowlevel import in_trio_run
 
+from segbroker.broker.transactions.markers import Markers
 from segbroker.segments.disk.posix import PosixFile
 from segbroker.segments.disk.storage import Buffer
 
@@ -85,7 +87,22 @@ def forgets() -> None:
     os.fdatasync = os.fsync = lambda fd: None
 
 
-BUGS: dict[str, Callable[[], None]] = {"hurries": hurries, "forgets": forgets}
+def commits() -> None:
+    async def sync_data(self: Markers, ending: object) -> bool:
+        return True
+
+    async def synced(self: Markers, partition: object) -> None:
+        pass
+
+    Markers.sync_data = sync_data  # type: ignore[method-assign]
+    Markers._synced = synced  # type: ignore[method-assign]
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    "hurries": hurries,
+    "forgets": forgets,
+    "commits": commits,
+}
 
 
 if __name__ == "__main__":

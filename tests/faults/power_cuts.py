@@ -9,6 +9,7 @@ device is.  A disk that the device may have, when the power goes out at that len
     class fsync         what was acknowledged is there, each record once, and there is no gap
     the others          what was acknowledged is there or in a gap that is told
     transactions        whole or not at all, as they were told to end (cut_trades.py)
+    what is replaced    as after so many turns as were acknowledged, or asked for (cut_turns.py)
     topics, offsets     those that were acknowledged are there, deleted ones are not
     afterwards          appends go on, at offsets that nobody was told before; a kill costs nothing
     in the end          `segbroker verify` finds nothing
@@ -32,15 +33,17 @@ from typing import Final, NamedTuple
 from segbroker.client import Admin, SegbrokerError
 
 from ..support import daemon as daemons
-from . import cut_trades
+from . import cut_trades, cut_turns
 from .block_log import Survivor
 from .cut_trades import ConfluentTrading, OurTrading, Trades, Trading
+from .cut_turns import Turned, Turning
 from .devices import blank, copy_sparse, mounted, reboot, recorded
 from .history import UNKNOWN, Anomaly, Kind, Partition, Reads, Sends, check
 from .load import ConfluentWriting, OurWriting, Worker, Writing, bounds_of, read_all
 
 TOPICS: Final = {
-    "synced": {"durability": "fsync", "segment.bytes": "32768"},
+    # Large, so that a checkpoint finds something that no roll has synced.
+    "synced": {"durability": "fsync", "segment.bytes": "1048576"},
     "written": {"durability": "disk", "segment.bytes": "32768"},
     "remembered": {"durability": "memory", "segment.bytes": "32768"},
 }
@@ -50,7 +53,9 @@ LOSES_A_SECOND: Final = "written"
 GROUP: Final = "readers"
 KEPT_TOPICS: Final = 3
 # Small, so that files of the write-ahead log fill, are checkpointed and used again.
-FLAGS: Final = ("--wal-file-bytes", "262144", "--wal-bytes-max", "4194304", "--wal-shards", "2")
+FLAGS: Final = (*cut_turns.FLAGS, "--wal-file-bytes", "262144", "--wal-bytes-max", "4194304")
+SHARDS_MAX: Final = 3
+"""Of the write-ahead log; each start has a number of its own."""
 PRODUCERS_COUNT: Final = 4
 PAUSE_S: Final = 0.02
 LOOK_S: Final = 0.05
@@ -109,6 +114,8 @@ class Look(NamedTuple):
     asked: Done
     ended: Sequence[int] = ()
     """Of each producer of transactions, how many have ended."""
+    turned: Turned = Turned()
+    turning: Turned = Turned()
 
 
 @dataclass
@@ -163,6 +170,8 @@ class Life:
     start_s: float
     image: Path | None = None
     reads: list[tuple[int, Reads]] = field(default_factory=list)
+    started: int = 0
+    """The number of the look at which all starts were over; half of the cuts lie behind it."""
 
     @property
     def next_producer(self) -> int:
@@ -187,11 +196,13 @@ def live(
     with recorded(folder, kind, python) as mount:
         data = mount / "data"
         begun_s = time.monotonic()
-        with killed_at_the_end(data, under) as listen:
+        with killed_at_the_end(data, 2, under) as listen:
             start_s = time.monotonic() - begun_s
             with Admin(listen) as admin:
                 for topic, config in TOPICS.items():
                     admin.create_topic(topic, partitions=2, config=config)
+                for topic, config in cut_turns.SETTINGS.items():
+                    admin.create_topic(topic, partitions=1, config=config)
                 for topic, config in cut_trades.TOPICS.items():
                     admin.create_topic(topic, partitions=1, config=config)
             writers: list[Writing] = [
@@ -202,10 +213,12 @@ def live(
             ]
             deeds = Deeds(listen)
             traders: list[Trading] = [OurTrading(0, listen), ConfluentTrading(1, listen)]
-            workers = [*writers, deeds, *traders]
+            turning = Turning(listen)
+            workers = [*writers, deeds, *traders, turning]
             for worker in workers:
                 worker.start()
-            looks = list(_looks(folder / "log", writers, deeds, traders, seconds))
+            actors = Actors(writers, deeds, traders, turning)
+            looks = list(_looks(folder / "log", actors, seconds))
             for worker in workers:
                 worker.finish(PATIENCE_S)
             problems = [problem for worker in workers for problem in worker.problems]
@@ -214,23 +227,31 @@ def live(
     return Life(kind, folder, [writer.sends for writer in writers], looks, trades, start_s)
 
 
-def _looks(
-    log: Path, writers: list[Writing], deeds: Deeds, traders: list[Trading], seconds: float
-) -> Iterator[Look]:
+class Actors(NamedTuple):
+    """Those who work in a life."""
+
+    writers: Sequence[Writing]
+    deeds: Deeds
+    traders: Sequence[Trading]
+    turning: Turning
+
+
+def _looks(log: Path, actors: Actors, seconds: float) -> Iterator[Look]:
+    writers, deeds, traders, turning = actors
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         time_s = time.monotonic()
         acks = [writer.sends.acks() for writer in writers]
         ended = [trader.trades.ended for trader in traders]
-        done = deeds.done()
+        done, turned = deeds.done(), turning.done
         end = log.stat().st_size
         time.sleep(LOOK_S)
-        yield Look(time_s, acks, done, end, deeds.asked(), ended)
+        yield Look(time_s, acks, done, end, deeds.asked(), ended, turned, turning.asked)
 
 
 @contextmanager
-def killed_at_the_end(data: Path, under: Sequence[str] = ()) -> Iterator[str]:
-    daemon = daemons.start(data, *FLAGS, under=under)
+def killed_at_the_end(data: Path, shards: int, under: Sequence[str] = ()) -> Iterator[str]:
+    daemon = daemons.start(data, *flags(shards), under=under)
     try:
         yield daemon.address
     finally:
@@ -247,7 +268,8 @@ def cut(life: Life, seed: int, count: int) -> Outcome:
             try:
                 # The disk that is taken away and given back is another way to lose its cache.
                 boots = random.random() < 0.7
-                _judge(life, disk, reboot(life.folder) if boots else (), outcome)
+                shards = [random.randint(1, SHARDS_MAX) for _ in range(2)]
+                _judge(life, disk, shards, reboot(life.folder) if boots else (), outcome)
             except (OSError, AssertionError, SegbrokerError, subprocess.SubprocessError) as exc:
                 outcome.problems.append(f"cut {disk.name} of seed {seed}: {exc!r}")
             if not outcome.is_clean:
@@ -265,7 +287,9 @@ def disks(life: Life, random: Random, count: int, outcome: Outcome) -> Generator
         copy_sparse(life.image, base)
     survivor = Survivor(life.folder / "log", base)
     try:
-        for place in sorted(random.randrange(len(life.looks)) for _ in range(count)):
+        begins = [0, life.started]
+        places = [random.randrange(begins[i % 2], len(life.looks)) for i in range(count)]
+        for place in sorted(places):
             look = life.looks[place]
             # The next look has asked for what is in the log until then.
             following = life.looks[min(place + 1, len(life.looks) - 1)]
@@ -273,7 +297,8 @@ def disks(life: Life, random: Random, count: int, outcome: Outcome) -> Generator
             survivor.advance(at, to_flush=following.end if random.random() < 0.8 else 0)
             _make(image, survivor, random, outcome)
             reads = [one for end, one in life.reads if end <= look.end]
-            yield Disk(str(place), look._replace(asked=following.asked), reads, image)
+            now = look._replace(asked=following.asked, turning=following.turning)
+            yield Disk(str(place), now, reads, image)
             image.unlink(missing_ok=True)
     finally:
         survivor.close()
@@ -290,17 +315,25 @@ def _make(image: Path, survivor: Survivor, random: Random, outcome: Outcome) -> 
             os.pwrite(file.fileno(), data, position)
 
 
-def _judge(life: Life, disk: Disk, under: Sequence[str], outcome: Outcome) -> None:
+def flags(shards: int) -> Sequence[str]:
+    """Of a daemon with so many shards."""
+    return (*FLAGS, "--wal-shards", str(shards))
+
+
+def _judge(
+    life: Life, disk: Disk, shards: Sequence[int], under: Sequence[str], outcome: Outcome
+) -> None:
     mount, look = life.folder / "after", disk.look
     with mounted(disk.image, life.kind, mount):
         data = mount / "data"
         sends = [one.as_of(acks) for one, acks in zip(life.sends, look.acks, strict=True)]
         outcome.acked += sum(one.acked_count for one in sends)
-        with killed_at_the_end(data, under) as listen:
+        with killed_at_the_end(data, shards[0], under) as listen:
             before = _read(listen, sends, disk.reads, outcome)
             outcome.with_gaps += any(_has_gap(before, each) for each in PARTITIONS)
             outcome.lost_s_max = max(outcome.lost_s_max, _lost_s(life, look, before))
             outcome.problems += _deeds_missing(listen, look)
+            outcome.problems += cut_turns.judge(listen, look.turned, look.turning)
             trades = [one.as_of(to) for one, to in zip(life.trades, look.ended, strict=True)]
             outcome.traded += sum(one.ended for one in trades)
             trader = _trade_on(listen, trades)
@@ -308,10 +341,11 @@ def _judge(life: Life, disk: Disk, under: Sequence[str], outcome: Outcome) -> No
             more = OurWriting(life.next_producer, listen, PARTITIONS, limit=AFTERWARDS_COUNT)
             more.run()
             outcome.problems += more.problems
-        daemon = daemons.start(data, *FLAGS, under=under)
+        daemon = daemons.start(data, *flags(shards[1]), under=under)
         try:
             _read(daemon.address, [*sends, more.sends], disk.reads, outcome)
             outcome.problems += cut_trades.judge(daemon.address, [*trades, trader.trades])
+            outcome.problems += cut_turns.judge(daemon.address, look.turned, look.turning)
         finally:
             code = daemon.stop()
         if code:

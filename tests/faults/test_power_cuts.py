@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not WHOLE, reason="half a minute each: make proof"),
 ]
 LIFE_S = 4.0
+PLANTED_S = 9.0
 CUTS = 6
 STARTS = 2
 WITHIN = 4
@@ -56,7 +57,15 @@ def planted(bug: str) -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("planted.py")), bug]
 
 
-@pytest.mark.parametrize("bug", ["forgets"])
+@pytest.mark.parametrize("bug", ["forgets", "commits"])
 def test_a_broker_that_does_not_sync_is_caught(bug: str, tmp_path: Path, python: Path) -> None:
-    life = live(tmp_path / "life", "ext4", python, seconds=LIFE_S, under=planted(bug))
+    life = live(tmp_path / "life", "ext4", python, seconds=PLANTED_S, under=planted(bug))
     assert not cut(life, 1, CUTS).is_clean
+
+
+def test_a_broker_that_syncs_nothing_behind_a_power_cut_is_caught(
+    tmp_path: Path, python: Path
+) -> None:
+    life = live(tmp_path / "life", "ext4", python, seconds=LIFE_S)
+    outcome = cut_starts(life, 1, STARTS, python, within=WITHIN, planted=planted("forgets"))
+    assert not outcome.is_clean
