@@ -127,9 +127,13 @@ CLASSES: Final = (
     "org.apache.kafka.tools.LogDirsCommandTest",
 )
 
-# Half of their tests wait for other brokers, until their time is over: only those that are listed
-# are played.
-LISTED_ALONE: Final = ("PlaintextAdminIntegrationTest", "TopicCommandTest")
+# Only those of their tests that are listed are played: half of the others wait for other brokers,
+# or for an internal topic that is not there, until their time is over, or that of their class.
+LISTED_ALONE: Final = (
+    "AuthorizerIntegrationTest",
+    "PlaintextAdminIntegrationTest",
+    "TopicCommandTest",
+)
 TOOLS: Final = "org.apache.kafka.tools."
 PARAMETERS: Final = {
     "ClusterInstance": "org.apache.kafka.common.test.ClusterInstance",
