@@ -55,11 +55,11 @@ class ShareGroupDescribeResponseGroup(Message):
     error_code: Int16 = 0
     error_message: Str | None = None
     group_id: Str
-    group_state: Str
-    group_epoch: Int32
-    assignment_epoch: Int32
-    assignor_name: Str
-    members: list[ShareGroupDescribeResponseMember]
+    group_state: Str = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: Str = ""
+    members: list[ShareGroupDescribeResponseMember] = []
     authorized_operations: Int32 = -2147483648
 
 

@@ -276,16 +276,7 @@ async def consumer_group_describe(
 def _no_group(
     name: str, code: ErrorCode, message: str | None = None
 ) -> ConsumerGroupDescribeResponseGroup:
-    return ConsumerGroupDescribeResponseGroup(
-        error_code=code,
-        error_message=message,
-        group_id=name,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
+    return ConsumerGroupDescribeResponseGroup(error_code=code, error_message=message, group_id=name)
 
 
 def _absence(core: Core, name: str) -> str:

@@ -181,16 +181,7 @@ async def share_group_describe(
 def _row(
     name: str, code: ErrorCode = ErrorCode.NONE, message: str | None = None
 ) -> ShareGroupDescribeResponseGroup:
-    return ShareGroupDescribeResponseGroup(
-        error_code=code,
-        error_message=message,
-        group_id=name,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
+    return ShareGroupDescribeResponseGroup(error_code=code, error_message=message, group_id=name)
 
 
 async def _described(core: Core, name: str, pace: Pace) -> ShareGroupDescribeResponseGroup:

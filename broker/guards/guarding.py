@@ -75,24 +75,28 @@ def describing(
     authorizer: Authorizer,
     call: Call[Any],
     topics_of: Callable[[Any], Iterable[str]],
-    not_described: Callable[[str, ErrorCode], Message],
+    row: Callable[..., Message],
 ) -> Amend:
     """The guard of a request that describes groups: DESCRIBE on each, and on all of its topics.
 
     topics_of: the topics in the answer about a group; the group may be another one by then.
-    not_described: the answer about a group, by its name, that is refused with a code.
+    row: makes that about one group.
     """
     peer = call.peer
+
+    def not_described(name: str, code: ErrorCode) -> Message:
+        return row(error_code=code, error_message=code.description, group_id=name)
+
     refused = take_refused(
         call.request.group_ids, lambda name: authorizer.allows(peer, DESCRIBE, GROUP, name)
     )
 
     def amend(response: Any) -> None:  # noqa: ANN401
-        for n, row in enumerate(response.groups):
-            if not _may_describe(authorizer, peer, topics_of(row)):
-                response.groups[n] = not_described(row.group_id, TOPIC_REFUSED)
-            elif row.authorized_operations != NOT_ASKED:
-                row.authorized_operations = authorizer.operations(peer, GROUP, row.group_id)
+        for n, told in enumerate(response.groups):
+            if not _may_describe(authorizer, peer, topics_of(told)):
+                response.groups[n] = not_described(told.group_id, TOPIC_REFUSED)
+            elif told.authorized_operations != NOT_ASKED:
+                told.authorized_operations = authorizer.operations(peer, GROUP, told.group_id)
         response.groups += [not_described(name, GROUP_REFUSED) for name in refused]
 
     return amend

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from segbroker.protocol.api_keys import ApiKey
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponseGroup,
@@ -337,7 +336,7 @@ def _consumer_group_describe(
 ) -> Amend | None:
     if not core.config.takes_consumer_groups:
         return None  # the handler says so, to everybody
-    return describing(authorizer, call, _topics_of, _not_described)
+    return describing(authorizer, call, _topics_of, ConsumerGroupDescribeResponseGroup)
 
 
 def _topics_of(group: ConsumerGroupDescribeResponseGroup) -> set[str]:
@@ -347,19 +346,6 @@ def _topics_of(group: ConsumerGroupDescribeResponseGroup) -> set[str]:
         for some in (member.assignment, member.target_assignment)
         for one in some.topic_partitions
     }
-
-
-def _not_described(name: str, code: ErrorCode) -> ConsumerGroupDescribeResponseGroup:
-    return ConsumerGroupDescribeResponseGroup(
-        error_code=code,
-        error_message=code.description,
-        group_id=name,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
 
 
 def _list_groups(core: Core, authorizer: Authorizer, call: Call[ListGroupsRequest]) -> Amend | None:

@@ -18,7 +18,6 @@ from functools import wraps
 from typing import Any, Final
 
 from segbroker.protocol.api_keys import ApiKey
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_share_groups import (
     AlterShareGroupOffsetsRequest,
@@ -84,26 +83,13 @@ def _heartbeat(
 def _describe(
     core: Core, authorizer: Authorizer, call: Call[ShareGroupDescribeRequest]
 ) -> Amend | None:
-    return describing(authorizer, call, _topics_of, _not_described)
+    return describing(authorizer, call, _topics_of, ShareGroupDescribeResponseGroup)
 
 
 def _topics_of(group: ShareGroupDescribeResponseGroup) -> set[str]:
     return {
         one.topic_name for member in group.members for one in member.assignment.topic_partitions
     }
-
-
-def _not_described(name: str, code: ErrorCode) -> ShareGroupDescribeResponseGroup:
-    return ShareGroupDescribeResponseGroup(
-        error_code=code,
-        error_message=code.description,
-        group_id=name,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
 
 
 def _describe_offsets(

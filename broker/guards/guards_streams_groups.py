@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from segbroker.protocol.api_keys import ApiKey
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponseGroup,
@@ -49,7 +48,7 @@ def _describe(
 ) -> Amend | None:
     if not core.config.takes_streams_groups:
         return None
-    return describing(authorizer, call, _topics_of, _not_described)
+    return describing(authorizer, call, _topics_of, StreamsGroupDescribeResponseGroup)
 
 
 def _topics_of(group: StreamsGroupDescribeResponseGroup) -> Iterable[str]:
@@ -61,12 +60,6 @@ def _topics_of(group: StreamsGroupDescribeResponseGroup) -> Iterable[str]:
         for topic in (*one.repartition_source_topics, *one.state_changelog_topics):
             names[topic.name] = None
     return names
-
-
-def _not_described(name: str, code: ErrorCode) -> StreamsGroupDescribeResponseGroup:
-    return StreamsGroupDescribeResponseGroup(
-        error_code=code, error_message=code.description, group_id=name
-    )
 
 
 GUARDS: Final[dict[int, Guard]] = {
