@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
+from segbroker.broker.groups.epochal_group import EpochalGroup
 from segbroker.broker.loop.turn import Turn
 from segbroker.broker.partitions.partition import Partition
 from segbroker.broker.peers.replies import Outbox, Slot
@@ -124,6 +125,27 @@ def replaced(
     owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Callable[[], AbstractContextManager[object]]:
     return lambda: patch.object(owner, name, make(getattr(owner, name)))
+
+
+def told_before_kept(keep: Callable[..., Any]) -> Callable[..., Any]:
+    """What a group writes down is answered at once.  keep: has `done` as its last argument."""
+
+    def kept(self: object, group: object, what: object, done: Callable[[None], object]) -> None:
+        keep(self, group, what, lambda error: None)
+        done(None)
+
+    return kept
+
+
+def not_as_far(restore: Callable[..., Any]) -> Callable[..., Any]:
+    """Members are restored at the epoch before theirs."""
+
+    def restored(self: EpochalGroup[Any], *args: Any) -> None:  # noqa: ANN401
+        restore(self, *args)
+        for member in self.members.values():
+            member.epoch, member.previous_epoch = member.previous_epoch, -1
+
+    return restored
 
 
 def _visible_at_once(append: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from segbroker.broker.groups.consumer_members import ConsumerMember
 from segbroker.broker.groups.kept_consumers import KeptConsumers
 from segbroker.protocol.errors import ErrorCode
 
-from .bugs import CALM, POWER, Bug, replaced
+from .bugs import CALM, POWER, Bug, not_as_far, replaced, told_before_kept
 from .plan import Group, Topic
 
 HAVE = (Topic("k0", 3, "fsync", 2048, use="group"),)
@@ -40,25 +40,6 @@ def _lets_go_at_once(reconcile: Callable[..., Any]) -> Callable[..., Any]:
     return reconciled
 
 
-def _told_before_kept(when_kept: Callable[..., Any]) -> Callable[..., Any]:
-    def kept(self: KeptConsumers, group: ConsumerGroup, member_id: Any, done: Any) -> None:  # noqa: ANN401
-        when_kept(self, group, member_id, lambda error: None)
-        done(None)
-
-    return kept
-
-
-def _not_as_far(restore: Callable[..., Any]) -> Callable[..., Any]:
-    """Members are restored at the epoch before theirs."""
-
-    def restored(self: ConsumerGroup, *args: Any) -> None:  # noqa: ANN401
-        restore(self, *args)
-        for member in self.members.values():
-            member.epoch, member.previous_epoch = member.previous_epoch, -1
-
-    return restored
-
-
 BUGS = (
     Bug(
         "a partition is given away before its reader has let go of it",
@@ -75,14 +56,14 @@ BUGS = (
     ),
     Bug(
         "members hear of what they are given before it is durable",
-        replaced(KeptConsumers, "when_kept", _told_before_kept),
+        replaced(KeptConsumers, "when_kept", told_before_kept),
         POWER | CUT_OFF,
         topics=HAVE,
         seeds_max=20,
     ),
     Bug(
         "members are restored at the epoch before theirs",
-        replaced(ConsumerGroup, "restore", _not_as_far),
+        replaced(ConsumerGroup, "restore", not_as_far),
         GO_ON,
         topics=HAVE,
     ),

@@ -20,7 +20,7 @@ from segbroker.broker.groups.kept_generations import KeptGenerations
 from segbroker.client.records import TopicPartition
 from segbroker.segments.recovery.lost_tail import begin_at
 
-from .bugs import CALM, POWER, Bug, replaced
+from .bugs import CALM, POWER, Bug, replaced, told_before_kept
 from .plan import LONG_SESSION_MS, Topic, Transactor
 from .plan import Group as GroupPlan
 
@@ -81,14 +81,6 @@ def _told_before_stored(commit: Callable[..., Any]) -> Callable[..., Any]:
     return committed
 
 
-def _told_before_kept(keep: Callable[..., Any]) -> Callable[..., Any]:
-    def kept(self: KeptGenerations, group_id: str, generation: Any, done: Any) -> None:  # noqa: ANN401
-        keep(self, group_id, generation, lambda error: None)
-        done(None)
-
-    return kept
-
-
 def _seated_and_not_kept(join: Callable[..., Any]) -> Callable[..., Any]:
     def joined(self: Rounds, member: Any, asked_as: str, **options: bool) -> None:  # noqa: ANN401
         done, member.on_joined = member.on_joined, None
@@ -136,7 +128,7 @@ BUGS = (
     ),
     Bug(
         "members hear of their generation before it is durable",
-        replaced(KeptGenerations, "keep", _told_before_kept),
+        replaced(KeptGenerations, "keep", told_before_kept),
         POWER | COME_AND_GO,
         topics=HAVE_GROUP,
         seeds_max=20,

@@ -12,7 +12,7 @@ from segbroker.broker.groups.task_assignor import NO_TASKS
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.streams_groups import KeptMember
 
-from .bugs import CALM, POWER, Bug, replaced
+from .bugs import CALM, POWER, Bug, not_as_far, replaced, told_before_kept
 from .plan import Group, Topic
 
 HAVE = (Topic("m0", 4, "fsync", 2048, use="group"),)
@@ -52,25 +52,6 @@ def _lets_go_at_once(reconcile: Callable[..., Any]) -> Callable[..., Any]:
         return bool(reconcile(self, target, epoch, NO_TASKS, holders))
 
     return reconciled
-
-
-def _told_before_kept(when_kept: Callable[..., Any]) -> Callable[..., Any]:
-    def kept(self: KeptStreams, group: StreamsGroup, member_id: Any, done: Any) -> None:  # noqa: ANN401
-        when_kept(self, group, member_id, lambda error: None)
-        done(None)
-
-    return kept
-
-
-def _not_as_far(restore: Callable[..., Any]) -> Callable[..., Any]:
-    """Members are restored at the epoch before theirs."""
-
-    def restored(self: StreamsGroup, *args: Any) -> None:  # noqa: ANN401
-        restore(self, *args)
-        for member in self.members.values():
-            member.epoch, member.previous_epoch = member.previous_epoch, -1
-
-    return restored
 
 
 def _lets_go_by_a_restart(member_id: str, kept: KeptMember) -> StreamsMember:
@@ -120,14 +101,14 @@ BUGS = (
     ),
     Bug(
         "threads hear of tasks before it is durable",
-        replaced(KeptStreams, "when_kept", _told_before_kept),
+        replaced(KeptStreams, "when_kept", told_before_kept),
         POWER | CUT_OFF,
         topics=HAVE,
         seeds_max=20,
     ),
     Bug(
         "threads are restored at the epoch before theirs",
-        replaced(StreamsGroup, "restore", _not_as_far),
+        replaced(StreamsGroup, "restore", not_as_far),
         GO_ON,
         topics=HAVE,
     ),
