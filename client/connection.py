@@ -79,7 +79,7 @@ from .spoken import (
 )
 
 SOFTWARE_NAME = "segbroker-python"
-SOFTWARE_VERSION = "0.5.11"
+SOFTWARE_VERSION = "0.5.12"
 
 # A session is renewed when so much of it is over: early enough for a broker that is slow.
 RENEW_PERCENT = 80

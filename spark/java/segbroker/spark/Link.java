@@ -31,7 +31,7 @@ final class Link implements AutoCloseable {
     static final int BUFFER_KEPT = 8 << 20;
     private static final int SLICE_MS = 200;
     private static final int RENEW_PERCENT = 80;
-    private static final String SOFTWARE_VERSION = "0.5.11";
+    private static final String SOFTWARE_VERSION = "0.5.12";
 
     static final int FETCH = 1;
     static final int LIST_OFFSETS = 2;
