@@ -354,6 +354,8 @@ class AsyncConsumer(Async, Generic[Notice]):
             if fetched is None:
                 if batch_only or reading.is_ended:
                     return None
+                if (last := reading.last_tellers) and anyio.get_current_task().id in last:
+                    return None
                 left = None if deadline_ms is None else max(0.0, deadline_ms - now_ms()) / 1000
                 try:
                     reading.waits()

@@ -360,7 +360,7 @@ class Consumer(Blocking, Generic[Notice]):
                     return "rest"  # resumed a moment ago: what lies behind it comes after it
                 fetched = fetching.prefetched.take(batch_only=batch_only)
                 if fetched is None:
-                    if reading.is_ended:
+                    if reading.is_ended or get_ident() in reading.last_tellers:
                         return None
                     changed = fetching.changed()
             if fetched is not None:

@@ -482,6 +482,11 @@ class GroupReading:
     def _auto_commit(self, now_ms: int) -> None:
         self._commits.by_itself(self._owned - self._leaving - self._overdue, now_ms)
 
+    @property
+    def last_tellers(self) -> Collection[int]:
+        """Who is in a callback of the end."""
+        return self.tellers if self._is_closing else ()
+
     def closing(self, now_ms: int) -> list[Event]:
         """The end: nothing more is handed out; what the caller is told of it, if anything.  It has
         as long for that as for any callback.

@@ -227,6 +227,12 @@ class Reading:
         if self._group is not None:
             yield from self._group.goodbye(now_ms(), patient=patient)
 
+    @property
+    def last_tellers(self) -> Collection[int]:
+        """Who is in a callback of the end, by thread or task.  Nothing more comes, and whoever
+        waited there for a record would wait for itself."""
+        return () if self._group is None else self._group.last_tellers
+
     def check_chosen(self) -> None:
         """Raises TypeError where nobody has said what to read: waiting would be for ever."""
         if not self.is_chosen:

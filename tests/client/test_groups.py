@@ -294,6 +294,19 @@ def test_a_group_becomes_eager_for_a_member_that_knows_nothing_else_and_cooperat
     assert sorted(one.values + two.values) == list(range(2 * COUNT))
 
 
+def test_who_reads_in_a_callback_of_the_end_is_at_the_end(daemon: Daemon, filled: str) -> None:
+    rest: list[object] = []
+
+    def revoked(_: list[TopicPartition]) -> None:
+        rest.extend(consumer)
+        rest.extend(consumer.batches())
+        rest.extend(consumer.poll(timeout_ms=1_000_000))
+
+    with Consumer(daemon.address, filled, group=filled, on_revoked=revoked, **QUICK) as consumer:
+        assert next(iter(consumer))
+    assert rest == []
+
+
 def test_a_long_job_costs_no_partition_and_holds_nobody_up(daemon: Daemon, filled: str) -> None:
     """One record of partition p is being worked at for longer than a session lasts."""
     at_work, done = threading.Event(), threading.Event()

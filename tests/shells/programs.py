@@ -41,8 +41,6 @@ KINDS: Final = ("classic", "consumer", "reader")
 # Of what a member is not given yet there is nothing to say.
 _FIRST: Final = (*READS, "commit", "commit_wrong", "end_offsets_of", "partitions_for", *ENDS)
 _IN_LOOPS: Final = tuple(act for act in ALL if act != "subscribe_same")
-# Who waits there for a record without an end waits for itself: the end has come.
-_NOT_AT_THE_END: Final = ("next", "batch", "subscribe_other", "subscribe_same")
 MOMENTS: Final[dict[str, tuple[str, ...]]] = {
     "first": tuple(act for act in _FIRST if act in ALL),
     "assigned": (*ALL, "raise"),
@@ -53,7 +51,7 @@ MOMENTS: Final[dict[str, tuple[str, ...]]] = {
     "away": ALL,
     "cut": ASKS,
     "idle": READS,
-    "revoked": (*(act for act in ALL if act not in _NOT_AT_THE_END), "raise"),
+    "revoked": (*(act for act in ALL if act not in ("subscribe_other", "subscribe_same")), "raise"),
     "raised": ALL,
     "closed": ALL,
 }
