@@ -10,7 +10,7 @@ from ..support.extent import share
 from .failing_calls import Case
 from .undone_calls import UNDONE
 
-SEEDS = range(1, share(61, 1_201))
+SEEDS = range(1, share(21, 1_201))
 
 
 @pytest.mark.timeout(1_200)
