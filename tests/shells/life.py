@@ -210,12 +210,18 @@ class Life:
         finally:
             self._moment = "end"
             await self._timed(lambda: self._end(cut))
-            for one in self._beside:
-                await one.join()
+            await self._join()
         if (act := self.program.at("closed")) is not None:
             await self._act("closed", act)
+            await self._join()
         self._say("of the other topic", self._others)
         self._say_committed()
+
+    async def _join(self) -> None:
+        """Wait for what was begun beside."""
+        beside, self._beside = self._beside, []
+        for one in beside:
+            await one.join()
 
     def _say_committed(self) -> None:
         if self.program.kind == "reader":
